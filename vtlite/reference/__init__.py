@@ -1,0 +1,23 @@
+"""The definition of every operation in NumPy.
+
+Precision follows the activations: float64 in, float64 throughout; float32 likewise; bfloat16 in,
+float32 inside and **one rounding to bfloat16 when the op returns**. Those returns are the documented
+rounding points, so a device result can be judged in units of expected rounding. Weights may be any
+float type; they are widened exactly.
+
+These functions define values, not bits: a NumPy matrix product may sum in an order that follows
+its shape. `vtlite.cpu` and `vtlite.cuda` export the same names and do fix their order.
+"""
+
+from vtlite.reference.activation import silu_and_mul
+from vtlite.reference.attention import paged_attention, write_kv
+from vtlite.reference.embed import embedding
+from vtlite.reference.linear import linear
+from vtlite.reference.norm import rms_norm
+from vtlite.reference.rope import rope_cos_sin, rotary
+from vtlite.reference.sampling import Samples, sample, token_logprobs
+
+__all__ = [
+    "Samples", "embedding", "linear", "paged_attention", "rms_norm", "rope_cos_sin", "rotary", "sample",
+    "silu_and_mul", "token_logprobs", "write_kv",
+]
