@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vtlite.engine.request import Request
+from vtlite.engine.scheduler import Plan
+
 
 @dataclass(frozen=True)
 class Ragged:
@@ -48,12 +51,97 @@ class SamplingBatch:
 
 @dataclass(frozen=True)
 class Batch:
-    """Inputs of one forward pass."""
+    """Inputs of one forward pass and what to do with its logits."""
 
     input_ids: np.ndarray            # [T] i64
     positions: np.ndarray            # [T] i64
     query_start_loc: np.ndarray      # [S + 1] i64
     seq_lens: np.ndarray             # [S] i64: tokens whose KV exists after this step
-    block_table: np.ndarray          # [S, blocks] i32
+    block_table: np.ndarray          # [S, blocks] i32, padded with the null block 0
     slot_mapping: np.ndarray         # [T] i64: block * block_size + row
-    logits_indices: np.ndarray       # [L] i64 rows of T whose logits are needed
+    logits_indices: np.ndarray       # [L] i64: rows of T whose logits are needed, ascending
+    sample_indices: np.ndarray       # [S'] i64: rows of L from which a token is drawn
+    sampling: SamplingBatch          # of S' rows
+    prompt_indices: np.ndarray       # [P] i64: rows of L whose prompt logprobs are wanted
+    prompt_targets: np.ndarray       # [P] i64: the prompt token that follows each
+    num_prompt_logprobs: int         # largest N asked for, or -1
+    sampled: list[Request]           # the S' requests that draw, in row order
+    prompt_rows: list[tuple[Request, int]]   # request and number of its rows among the P, in order
+
+
+def build(plan: Plan, block_size: int) -> Batch:
+    """Flatten a Plan. A request draws in this step iff the step reaches its newest token."""
+    requests = list(plan.scheduled)
+    lengths = np.array(list(plan.scheduled.values()), np.int64)
+    ends = np.array([r.num_computed_tokens for r in requests], np.int64)
+    query_start_loc = np.concatenate([[0], np.cumsum(lengths)])
+    row_request = np.repeat(np.arange(len(requests)), lengths)                        # [T]
+    positions = np.arange(query_start_loc[-1]) + np.repeat(ends - query_start_loc[1:], lengths)
+    block_table = np.zeros((len(requests), max(len(r.block_ids) for r in requests)), np.int32)
+    for i, r in enumerate(requests):
+        block_table[i, : len(r.block_ids)] = r.block_ids
+    input_ids = [t for r, n in plan.scheduled.items() for t in r.token_ids[r.num_computed_tokens - n : r.num_computed_tokens]]
+
+    logits_rows, sample_indices, sampled, prompt_indices, prompt_targets, prompt_rows = [], [], [], [], [], []
+    for start, (r, n) in zip(query_start_loc, plan.scheduled.items()):
+        if r.params.prompt_logprobs is not None:
+            first = r.num_computed_tokens - n
+            targets = r.token_ids[first + 1 : min(r.num_computed_tokens + 1, r.prompt_len)]
+            if targets:
+                prompt_indices += range(len(logits_rows), len(logits_rows) + len(targets))
+                prompt_targets += targets
+                prompt_rows.append((r, len(targets)))
+                logits_rows += range(start, start + len(targets))
+        if r.num_computed_tokens == r.num_tokens:
+            sample_indices.append(len(logits_rows))
+            sampled.append(r)
+            logits_rows.append(start + n - 1)
+    return Batch(
+        input_ids=np.array(input_ids, np.int64),
+        positions=positions,
+        query_start_loc=query_start_loc,
+        seq_lens=ends,
+        block_table=block_table,
+        slot_mapping=block_table[row_request, positions // block_size].astype(np.int64) * block_size + positions % block_size,
+        logits_indices=np.array(logits_rows, np.int64),
+        sample_indices=np.array(sample_indices, np.int64),
+        sampling=_sampling(sampled),
+        prompt_indices=np.array(prompt_indices, np.int64),
+        prompt_targets=np.array(prompt_targets, np.int64),
+        num_prompt_logprobs=max((r.params.prompt_logprobs for r, _ in prompt_rows), default=-1),
+        sampled=sampled,
+        prompt_rows=prompt_rows,
+    )
+
+
+def _sampling(requests: list[Request]) -> SamplingBatch:
+    params = [r.params for r in requests]
+
+    def column(name: str, dtype=np.float32) -> np.ndarray:
+        return np.array([getattr(p, name) for p in params], dtype)
+
+    def penalised(p) -> bool:
+        return p.repetition_penalty != 1 or p.frequency_penalty != 0 or p.presence_penalty != 0
+
+    biases = [_biases(r) for r in requests]
+    return SamplingBatch(
+        temperature=np.array([0 if p.greedy else p.temperature for p in params], np.float32),
+        top_k=np.maximum(column("top_k", np.int32), 0),
+        top_p=column("top_p"),
+        min_p=column("min_p"),
+        repetition_penalty=column("repetition_penalty"),
+        frequency_penalty=column("frequency_penalty"),
+        presence_penalty=column("presence_penalty"),
+        seeds=np.array([r.seed for r in requests], np.uint64),
+        positions=np.array([r.num_tokens for r in requests], np.int64),
+        prompt_ids=Ragged.of([r.token_ids[: r.prompt_len] if r.params.repetition_penalty != 1 else () for r in requests], np.int64),
+        output_ids=Ragged.of([r.output_token_ids if penalised(r.params) else () for r in requests], np.int64),
+        allowed=Ragged.of([p.allowed_token_ids or () for p in params], np.int64),
+        bias_ids=Ragged.of([list(b) for b in biases], np.int64),
+        bias_values=Ragged.of([list(b.values()) for b in biases], np.float32),
+        num_logprobs=max((p.logprobs for p in params if p.logprobs is not None), default=-1),
+    )
+
+
+def _biases(request: Request) -> dict[int, float]:
+    return {**(request.params.logit_bias or {}), **dict.fromkeys(request.forbidden_ids(), -np.inf)}
