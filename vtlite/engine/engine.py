@@ -1,0 +1,127 @@
+"""A checkpoint, loaded and ready: checks requests at the door and runs them through the loop."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from vtlite.checkpoint.resolve import resolve
+from vtlite.checkpoint.tokenizer import Tokenizer
+from vtlite.checkpoint.weights import Weights
+from vtlite.config import EngineConfig, ModelConfig
+from vtlite.engine.cache import BlockPool
+from vtlite.engine.detokenizer import Detokenizer
+from vtlite.engine.device import default_kv_cache_bytes, select_ops
+from vtlite.engine.outputs import Delta
+from vtlite.engine.request import Request, draw_seed
+from vtlite.engine.runner import Runner
+from vtlite.engine.sampling_params import SamplingParams
+from vtlite.engine.scheduler import Scheduler
+from vtlite.engine.sync_loop import SyncLoop
+from vtlite.errors import ConfigError, RequestError
+from vtlite.models.registry import load_model
+
+GENERATION_DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+
+
+class Engine:
+    """Everything that serves one model. One thread may call `add`, `abort` and `step`."""
+
+    def __init__(self, model: str | Path | None = None, config: EngineConfig = EngineConfig()):
+        self.directory = resolve(model)
+        self.config = config
+        self.model_config = ModelConfig.read(self.directory)
+        self.tokenizer = Tokenizer(self.directory)
+        ops, dtype = select_ops(config.device)
+        self.model = load_model(self.model_config, Weights(self.directory), ops, dtype)
+        self.max_model_len, num_blocks = self._fit()
+        self.pool = BlockPool(num_blocks, config.block_size, config.enable_prefix_caching)
+        scheduler = Scheduler(self.pool, config.max_num_seqs, config.max_num_batched_tokens, config.scheduling_policy)
+        self.loop = SyncLoop(scheduler, Runner(self.model, ops, num_blocks, config.block_size), self.tokenizer)
+
+    @property
+    def has_work(self) -> bool:
+        return self.loop.has_work
+
+    def step(self) -> list[Delta]:
+        return self.loop.step()
+
+    def abort(self, request_id: str) -> None:
+        self.loop.abort(request_id)
+
+    def sampling_params(self, **given) -> SamplingParams:
+        """SamplingParams with generation_config.json's values wherever `given` says nothing."""
+        generation = self.model_config.generation
+        defaults = {name: generation[name] for name in GENERATION_DEFAULTS if generation.get(name) is not None}
+        if generation.get("max_new_tokens") is not None:
+            defaults["max_tokens"] = generation["max_new_tokens"]
+        return SamplingParams(**{**defaults, **given})
+
+    def add(self, request_id: str, prompt_token_ids: Sequence[int], params: SamplingParams, priority: int = 0) -> None:
+        """Queue `params.n` answers to a prompt. RequestError, with nothing queued, if it cannot be served."""
+        for request in self.prepare(request_id, prompt_token_ids, params, priority):
+            self.loop.add(request)
+
+    def prepare(self, request_id: str, prompt_token_ids: Sequence[int], params: SamplingParams,
+                priority: int = 0) -> list[Request]:
+        """The checked Requests of a prompt, one per answer, ready for `loop.add`. Callable from any thread."""
+        prompt = list(prompt_token_ids)
+        self.check(prompt, params)
+        room = self.max_model_len - len(prompt)
+        eos = self.tokenizer.eos_token_id
+        stop_ids = set(params.stop_token_ids)
+        if not params.ignore_eos:
+            stop_ids |= set(self.model_config.eos_token_ids) - {eos}
+        bad_words = [ids for word in params.bad_words for ids in self._bad_word_ids(word)]
+        return [Request(
+            request_id=request_id, index=index, prompt_len=len(prompt), token_ids=prompt.copy(), params=params,
+            seed=draw_seed(params, index),
+            max_tokens=room if params.max_tokens is None else min(params.max_tokens, room),
+            eos_token_id=eos, stop_token_ids=frozenset(stop_ids), bad_word_ids=bad_words,
+            detokenizer=Detokenizer(self.tokenizer, prompt, params.stop, params.include_stop_str_in_output,
+                                    params.skip_special_tokens),
+            priority=priority,
+        ) for index in range(params.n)]
+
+    def check(self, prompt: list[int], params: SamplingParams) -> None:
+        """RequestError if the prompt or its parameters are beyond this model's limits."""
+        vocab_size = self.model_config.vocab_size
+        if not prompt:
+            raise RequestError("the prompt is empty; at least one token is needed", "prompt")
+        if len(prompt) >= self.max_model_len:
+            raise RequestError(f"This model's maximum context length is {self.max_model_len} tokens. However, your prompt "
+                               f"contains {len(prompt)} tokens and at least 1 is needed for the answer.", "prompt")
+        named = {"prompt": prompt, "stop_token_ids": params.stop_token_ids,
+                 "allowed_token_ids": params.allowed_token_ids or (), "logit_bias": params.logit_bias or ()}
+        for name, ids in named.items():
+            for i in ids:
+                if type(i) is not int or not 0 <= i < vocab_size:
+                    raise RequestError(f"{name} holds {i!r}, which is not a token id of this model "
+                                       f"(0 .. {vocab_size - 1})", name)
+        for name in ("logprobs", "prompt_logprobs"):
+            asked = getattr(params, name)
+            if asked is not None and asked > self.config.max_logprobs:
+                raise RequestError(f"{name} is {asked}, more than the {self.config.max_logprobs} this engine gives", name)
+
+    def _bad_word_ids(self, word: str) -> list[list[int]]:
+        """A word's ids at the start of a text and after a space."""
+        spellings = [self.tokenizer.encode(text, add_special_tokens=False) for text in (word, " " + word.lstrip())]
+        return [ids for i, ids in enumerate(spellings) if ids and ids not in spellings[:i]]
+
+    def _fit(self) -> tuple[int, int]:
+        """max_model_len and the number of KV blocks, chosen or checked to hold at least one longest request."""
+        config, longest = self.config, self.model_config.max_position_embeddings
+        num_layers, num_kv_heads, head_dim = self.model.kv_shape
+        block_bytes = 2 * num_layers * config.block_size * num_kv_heads * head_dim * self.model.dtype.itemsize
+        if config.max_model_len is not None and config.max_model_len > longest:
+            raise ConfigError(f"max_model_len is {config.max_model_len}, but the model was made for {longest} positions "
+                              f"({self.model_config.source}: 'max_position_embeddings')")
+        num_blocks = config.num_blocks
+        if num_blocks is None:
+            num_blocks = (config.kv_cache_bytes or default_kv_cache_bytes()) // block_bytes
+        held = (num_blocks - 1) * config.block_size                       # block 0 is never handed out
+        max_model_len = config.max_model_len or min(longest, held)
+        if held < max(max_model_len, 2):
+            needed = -(-max(max_model_len, 2) // config.block_size) + 1
+            raise ConfigError(f"a request of {max_model_len} tokens needs {needed} KV blocks "
+                              f"({needed * block_bytes / 2**20:.0f} MiB) and {num_blocks} fit "
+                              f"({num_blocks * block_bytes / 2**20:.0f} MiB); lower max_model_len or raise kv_cache_bytes")
+        return max_model_len, num_blocks
