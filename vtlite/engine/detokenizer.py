@@ -17,7 +17,8 @@ class Detokenizer:
         self._skip_special_tokens = skip_special_tokens
         self._stop, self._include_stop = stop, include_stop
         self._window = list(prompt_ids[-CONTEXT:])           # ids decoded together
-        self._window_read = len(self._decode(self._window))  # characters of the window already in _text
+        self._seen = self._decode(self._window)              # the window's text that is already decided
+        self._clean = len(self._window)                      # ids of the window when it was last decided in full
         self._text = ""                                      # decided text of the answer
         self._sent = 0                                       # characters of _text returned so far
         self.stopped_by: str | None = None                   # the stop string that was found
@@ -44,18 +45,29 @@ class Detokenizer:
     def _read(self, hold_partial: bool) -> None:
         """Decode the window and move what is decided to _text."""
         text = self._decode(self._window)
+        if not text.startswith(self._seen):
+            # Byte-fallback decoders show a whole run of bytes as invalid while its last character is unfinished.
+            if hold_partial and len(self._window) - self._clean <= LONGEST_PARTIAL:
+                return
+            self._restart(self._clean)
+            text = self._decode(self._window)
         end = len(text)
         if hold_partial:
-            while end > 0 and len(text) - end < LONGEST_PARTIAL and text[end - 1] == REPLACEMENT:
+            while end > len(self._seen) and len(text) - end < LONGEST_PARTIAL and text[end - 1] == REPLACEMENT:
                 end -= 1
-        if end > self._window_read:
-            self._text += text[self._window_read : end]
-            self._window_read = end
-        if end == len(text) and len(self._window) > 2 * CONTEXT:
-            tail = self._window[-CONTEXT:]
-            shorter = self._decode(tail)
-            if not shorter.startswith(REPLACEMENT):          # never cut inside a character
-                self._window, self._window_read = tail, len(shorter)
+        self._text += text[len(self._seen) : end]
+        self._seen = text[:end]
+        if end == len(text):
+            self._clean = len(self._window)
+            if len(self._window) > 2 * CONTEXT:
+                self._restart(len(self._window) - CONTEXT)
+
+    def _restart(self, first: int) -> None:
+        """Shorten the window to the ids from `first` on, unless that would cut inside a character."""
+        decided = self._decode(self._window[first : self._clean])
+        if not decided.startswith(REPLACEMENT):
+            self._window, self._seen = self._window[first:], decided
+            self._clean -= first
 
     def _find_stop(self, old_length: int) -> bool:
         """Cut _text at the stop string that completes first in its new part; among ties, the first listed."""

@@ -66,9 +66,8 @@ def gumbel_noise(seed: int, position: int, token_ids: np.ndarray) -> np.ndarray:
 
     Four neighbouring ids share one Philox block: counter (id // 4, position low, position high, 0), word id % 4.
     """
-    ids = token_ids.astype(np.uint64)
-    words = _philox(ids >> np.uint64(2), position, seed)
-    bits = np.choose(ids & np.uint64(3), words).astype(np.uint32)
+    words = _philox(token_ids.astype(np.uint64) >> np.uint64(2), position, seed)
+    bits = np.choose(token_ids & 3, words).astype(np.uint32)
     u = ((bits >> np.uint32(9)).astype(np.float32) + np.float32(0.5)) * np.float32(2.0**-23)
     return -np.log(-np.log(u))
 
