@@ -1,0 +1,1 @@
+"""Tests mirror vtlite/: tests/<room>/test_<file>.py."""

@@ -1,0 +1,115 @@
+"""vtlite/models/llama.py against transformers: every module of tiny checkpoints, and answers token for token.
+
+Goldens: tests/golden/make_dense.py.
+"""
+
+import hashlib
+from pathlib import Path
+from types import SimpleNamespace
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import vtlite.cpu
+import vtlite.reference
+from tests.tiny_checkpoints import CONFIGS, prompts
+from vtlite import LLM, SamplingParams
+from vtlite.checkpoint.weights import Weights
+from vtlite.config import ModelConfig
+from vtlite.models.registry import load_model
+from vtlite.tap import collect
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+ROUNDING = 2.0**-9                       # largest relative error of rounding to bfloat16
+WINGS = {"reference": vtlite.reference, "cpu": vtlite.cpu}
+BLOCK_SIZE = 16
+
+tiny = pytest.mark.parametrize("name", CONFIGS)
+each_wing = pytest.mark.parametrize("device", WINGS)
+
+
+@pytest.fixture(scope="module")
+def golden():
+    with np.load(Path(__file__).parents[1] / "golden" / "dense_tiny.npz") as file:
+        return dict(file)
+
+
+def run(directory, prompt: list[int], ops, dtype) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """One forward pass over `prompt` -> logits of every position [T, vocab], and what was tapped on the way."""
+    model = load_model(ModelConfig.read(directory), Weights(directory), ops, np.dtype(dtype))
+    num_layers, num_kv_heads, head_dim = model.kv_shape
+    length = len(prompt)
+    num_blocks = -(-length // BLOCK_SIZE)
+    batch = SimpleNamespace(
+        input_ids=np.array(prompt), positions=np.arange(length), slot_mapping=np.arange(length) + BLOCK_SIZE,
+        query_start_loc=np.array([0, length]), seq_lens=np.array([length]), logits_indices=np.arange(length),
+        block_table=np.arange(1, num_blocks + 1, dtype=np.int32)[None])
+    cache = [np.zeros((2, num_blocks + 1, BLOCK_SIZE, num_kv_heads, head_dim), dtype) for _ in range(num_layers)]
+    seen = {}
+    with collect(lambda name, array: seen.__setitem__(name, array.copy())):
+        logits = model.forward(batch, cache)
+    return logits, seen
+
+
+def relative_rms(found: np.ndarray, exact: np.ndarray) -> float:
+    return float(np.sqrt(np.mean((found - exact) ** 2.0) / np.mean(exact**2.0)))
+
+
+@tiny
+def test_the_checkpoint_is_the_one_the_golden_was_recorded_from(name, tiny_checkpoint, golden):
+    weights = (tiny_checkpoint(name) / "model.safetensors").read_bytes()
+    assert hashlib.sha256(weights).hexdigest() == golden[f"{name}/sha256"]
+
+
+@tiny
+@each_wing
+def test_every_module_gives_what_transformers_gives(name, device, tiny_checkpoint, golden):
+    _, seen = run(tiny_checkpoint(name), prompts(name)[-1], WINGS[device], np.float32)
+    expected = {key.removeprefix(f"{name}/taps/"): value for key, value in golden.items() if key.startswith(f"{name}/taps/")}
+    assert seen.keys() == expected.keys()
+    for module, value in expected.items():
+        np.testing.assert_allclose(seen[module][-1], value, rtol=0, atol=4e-6 * np.abs(value).max(), err_msg=module)
+
+
+@tiny
+@each_wing
+def test_greedy_tokens_and_logprobs_are_those_of_transformers(name, device, tiny_checkpoint, golden):
+    llm = LLM(tiny_checkpoint(name), device=device, kv_cache_bytes=1 << 23)
+    check_answers(llm, prompts(name), golden, f"{name}/")
+
+
+def check_answers(llm: LLM, token_id_prompts: list[list[int]], golden: dict, prefix: str = "") -> None:
+    """One batch, every token equal, every logprob within 1e-4."""
+    tokens, logprobs, margins = (golden[prefix + key] for key in ("tokens", "logprobs", "margins"))
+    params = SamplingParams(temperature=0, max_tokens=tokens.shape[1], ignore_eos=True, logprobs=0)
+    answers = [output.outputs[0] for output in llm.generate(token_id_prompts, params)]
+    found = np.array([answer.token_ids for answer in answers])
+    different = [f"prompt {p} token {t}: {found[p, t]}, transformers {tokens[p, t]} which led by {margins[p, t]:.2g}"
+                 for p, t in enumerate((found != tokens).argmax(axis=1)) if found[p, t] != tokens[p, t]]
+    assert not different, "; ".join(different)
+    found_logprobs = [[at[token].logprob for at, token in zip(a.logprobs, a.token_ids)] for a in answers]
+    np.testing.assert_allclose(found_logprobs, logprobs, rtol=0, atol=1e-4)
+
+
+@tiny
+def test_float64_differs_from_float32_by_float32_rounding(name, tiny_checkpoint):
+    """The bound: some 20 roundings a layer of 2^-24 each, grown by at most 10 on their way through attention."""
+    exact, seen = run(tiny_checkpoint(name), prompts(name)[-1], vtlite.reference, np.float64)
+    single, _ = run(tiny_checkpoint(name), prompts(name)[-1], vtlite.reference, np.float32)
+    assert all(array.dtype == np.float64 for module, array in seen.items() if module != "lm_head")
+    assert 0 < relative_rms(single, exact) < 200 * 2.0**-24
+
+
+@tiny
+def test_bfloat16_rounds_at_every_op_and_errs_no_more_than_transformers(name, tiny_checkpoint, golden):
+    exact, _ = run(tiny_checkpoint(name), prompts(name)[-1], vtlite.reference, np.float64)
+    rounded, seen = run(tiny_checkpoint(name), prompts(name)[-1], vtlite.reference, BF16)
+    assert all(array.dtype == BF16 for module, array in seen.items() if module != "lm_head")
+    assert 2 * ROUNDING < relative_rms(rounded, exact) < 1.1 * golden[f"{name}/bfloat16_error"]
+
+
+@pytest.fixture(scope="module")
+def smollm2():
+    with np.load(Path(__file__).parents[1] / "golden" / "smollm2.npz") as file:
+        return dict(file)
