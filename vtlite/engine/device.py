@@ -23,10 +23,11 @@ def select_ops(device: str):
 
 def default_kv_cache_bytes() -> int:
     """A quarter of the memory that is free now, at most 4 GiB."""
-    return min(_available_bytes() // 4, MOST_KV_BYTES)
+    return min(available_bytes() // 4, MOST_KV_BYTES)
 
 
-def _available_bytes() -> int:
+def available_bytes() -> int:
+    """Memory that can be had without swapping, in bytes."""
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
         fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())

@@ -1,0 +1,7 @@
+"""`python -m vtlite` is `vtlite`."""
+
+import sys
+
+from vtlite.cli import main
+
+sys.exit(main())

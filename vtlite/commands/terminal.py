@@ -1,0 +1,28 @@
+"""What commands say beside their result: dim lines on standard error, and prompts read from files."""
+
+import sys
+from pathlib import Path
+
+from vtlite.errors import RequestError
+
+
+def notice(text: str) -> None:
+    """One line on standard error, dim on a terminal. Standard output stays the model's."""
+    from rich.console import Console
+    from rich.text import Text
+    sys.stdout.flush()
+    Console(stderr=True).print(Text(text, style="dim"), soft_wrap=True)
+
+
+def read_text(path: str) -> str:
+    """The text of a file, or of standard input for "-", without its last line break. RequestError if it is not text."""
+    name = "standard input" if path == "-" else path
+    try:
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        text = data.decode("utf-8-sig")
+    except OSError as error:
+        raise RequestError(f"{name} cannot be read ({error.strerror})", "prompt") from None
+    except UnicodeDecodeError as error:
+        raise RequestError(f"{name} is not UTF-8 text: byte {error.object[error.start]:#04x} at offset {error.start}; "
+                           "convert it first, for example with iconv", "prompt") from None
+    return text.removesuffix("\n").removesuffix("\r")
