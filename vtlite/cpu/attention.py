@@ -1,0 +1,163 @@
+"""Attention over a paged KV cache    o = softmax(scale q K^T + mask) V
+
+q [T, H, D] f32; kv [2, num_blocks, block_size, Hkv, D] f32; o [T, H D] f32. Layout and masks as in reference/attention.py.
+Order, for one query row and head: a score is lane sums over D (element d in lane d % 8, ascending, by fma), hsum's tree,
+the last D % 8 products, times scale. Keys are cut at the absolute positions 0, TILE, 2 TILE, ...; inside a tile the
+weights exp(score - tile max) add up in lanes of eight and o adds weight * v by fma in ascending position; tiles join in
+ascending order, each rescaled by exp(its max - common max). All of it follows position and window alone.
+Bytes: 8 D Hkv seq_len per row of the batch. Bound by memory in decode, by fma in prefill.
+"""
+
+import numpy as np
+from numba import get_num_threads, njit, prange
+
+from vtlite.cpu.elementary import exp
+from vtlite.cpu.simd import LANES, add, bits, fma, hmax, hsum, load, maximum, pointer, splat, store
+from vtlite.cpu.threads import launch
+
+TILE = 64                      # positions; a multiple of LANES, small enough that a tile's keys stay in the L1 cache
+
+_f32 = np.float32
+
+
+def write_kv(kv: np.ndarray, k: np.ndarray, v: np.ndarray, slot_mapping: np.ndarray) -> None:
+    """Store k, v [T, num_kv_heads, head_dim] at the flat slots slot_mapping [T], in place."""
+    slots = kv.reshape(2, -1, k.shape[1] * k.shape[2])
+    slots[0, slot_mapping] = k.reshape(len(k), -1)
+    slots[1, slot_mapping] = v.reshape(len(v), -1)
+
+
+def paged_attention(q: np.ndarray, kv: np.ndarray, batch, scale: float, window: int | None = None) -> np.ndarray:
+    """q [T, num_heads, head_dim] f32 -> [T, num_heads * head_dim] f32; k and v of these rows already written."""
+    out = np.empty((q.shape[0], q.shape[1] * q.shape[2]), np.float32)
+    with launch:
+        _paged_attention(bits(q), bits(kv), batch.query_start_loc, batch.seq_lens, np.ascontiguousarray(batch.block_table),
+                         _f32(scale), window or 0, get_num_threads(), out)
+    return out
+
+
+@njit(parallel=True, nogil=True, cache=True)
+def _paged_attention(q, kv, query_start_loc, seq_lens, block_table, scale, window, workers, out):
+    T, num_heads, head_dim = q.shape
+    block_size, num_kv_heads = kv.shape[2], kv.shape[3]
+    group = num_heads // num_kv_heads
+    for worker in prange(workers):
+        starts = np.empty(TILE, np.int64)                                # where each key of the tile starts in kv[0]
+        weights = np.empty(TILE, np.float32)
+        partial = np.empty(head_dim, np.float32)
+        state = np.empty((2, group), np.float32)                         # running max and sum of each head
+        s = 0
+        for task in range(worker, T * num_kv_heads, workers):            # strided: late rows see more keys
+            t, kv_head = task // num_kv_heads, task % num_kv_heads
+            while t >= query_start_loc[s + 1]:
+                s += 1
+            end = seq_lens[s] - (query_start_loc[s + 1] - 1 - t)
+            begin = max(0, end - window) if window else 0
+            _attend(pointer(q), pointer(kv), pointer(out), (t * num_heads + kv_head * group) * head_dim,
+                    pointer(block_table), s * block_table.shape[1], block_size, begin, end,
+                    kv_head * head_dim, num_kv_heads * head_dim, kv.size // 2, head_dim, group, scale,
+                    pointer(starts), pointer(weights), pointer(partial), pointer(state))
+
+
+@njit(cache=True)
+def _attend(q, kv, out, row, table, table_row, block_size, begin, end, head_start, slot_stride, to_values, D, group, scale,
+            starts, weights, partial, state):
+    """out[row : row + group D]: the heads of one query row that share a KV head, over keys begin .. end - 1.
+
+    A loop invariant: out / sum is the answer over the tiles so far, weights being relative to the running max.
+    """
+    for h in range(group):
+        state[h], state[group + h] = _f32(-np.inf), _f32(0)
+    for d in range(row, row + group * D):
+        out[d] = _f32(0)
+    tile = begin - begin % TILE
+    while tile < end:
+        first, last = max(tile, begin), min(tile + TILE, end)
+        for p in range(first, last):
+            slot = table[table_row + p // block_size] * block_size + p % block_size
+            starts[p - first] = slot * slot_stride + head_start
+        for h in range(group):
+            head = row + h * D
+            _scores(q, head, kv, starts, last - first, D, scale, weights)
+            peak, total = _exponentials(weights, last - first)
+            _weighted_sum(kv, to_values, starts, last - first, D, weights, partial)
+            common = max(peak, state[h])
+            old, new = exp(state[h] - common), exp(peak - common)
+            state[h], state[group + h] = common, fma(state[group + h], old, total * new)
+            for d in range(D):
+                out[head + d] = fma(out[head + d], old, partial[d] * new)
+        tile += TILE
+    for h in range(group):
+        for d in range(row + h * D, row + (h + 1) * D):
+            out[d] /= state[group + h]
+
+
+@njit(cache=True)
+def _scores(q, head, kv, starts, count, D, scale, scores):
+    """scores[i] = scale * (q . key i), four keys at a time so that four chains of fma overlap."""
+    i = 0
+    while i < count:
+        k0 = starts[i]
+        k1, k2, k3 = starts[min(i + 1, count - 1)], starts[min(i + 2, count - 1)], starts[min(i + 3, count - 1)]
+        a0 = a1 = a2 = a3 = splat(0)
+        d = 0
+        while d + LANES <= D:
+            v = load(q, head + d)
+            a0, a1 = fma(v, load(kv, k0 + d), a0), fma(v, load(kv, k1 + d), a1)
+            a2, a3 = fma(v, load(kv, k2 + d), a2), fma(v, load(kv, k3 + d), a3)
+            d += LANES
+        s0, s1, s2, s3 = hsum(a0), hsum(a1), hsum(a2), hsum(a3)
+        while d < D:
+            v = q[head + d]
+            s0, s1 = fma(v, kv[k0 + d], s0), fma(v, kv[k1 + d], s1)
+            s2, s3 = fma(v, kv[k2 + d], s2), fma(v, kv[k3 + d], s3)
+            d += 1
+        scores[i], scores[i + 1], scores[i + 2], scores[i + 3] = s0 * scale, s1 * scale, s2 * scale, s3 * scale
+        i += 4
+
+
+@njit(cache=True)
+def _exponentials(scores, count):
+    """Replace scores by exp(score - max), zeros up to a multiple of eight; returns the max and the sum."""
+    padded = -(-count // LANES) * LANES
+    for i in range(count, padded):
+        scores[i] = _f32(-np.inf)
+    highest = load(scores, 0)
+    for i in range(LANES, padded, LANES):
+        highest = maximum(highest, load(scores, i))
+    peak = hmax(highest)
+    for i in range(padded):
+        scores[i] = exp(scores[i] - peak)
+    total = splat(0)
+    for i in range(0, padded, LANES):
+        total = add(total, load(scores, i))
+    return peak, hsum(total)
+
+
+@njit(cache=True)
+def _weighted_sum(kv, to_values, starts, count, D, weights, out):
+    """out[d] = sum over i of weights[i] * value i[d], i ascending; 32, 8 or 1 elements at a time."""
+    d = 0
+    while d + 4 * LANES <= D:
+        a0 = a1 = a2 = a3 = splat(0)
+        for i in range(count):
+            w, v = splat(weights[i]), to_values + starts[i] + d
+            a0, a1 = fma(w, load(kv, v), a0), fma(w, load(kv, v + LANES), a1)
+            a2, a3 = fma(w, load(kv, v + 2 * LANES), a2), fma(w, load(kv, v + 3 * LANES), a3)
+        store(out, d, a0)
+        store(out, d + LANES, a1)
+        store(out, d + 2 * LANES, a2)
+        store(out, d + 3 * LANES, a3)
+        d += 4 * LANES
+    while d + LANES <= D:
+        a0 = splat(0)
+        for i in range(count):
+            a0 = fma(splat(weights[i]), load(kv, to_values + starts[i] + d), a0)
+        store(out, d, a0)
+        d += LANES
+    while d < D:
+        total = _f32(0)
+        for i in range(count):
+            total = fma(weights[i], kv[to_values + starts[i] + d], total)
+        out[d] = total
+        d += 1

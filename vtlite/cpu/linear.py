@@ -1,0 +1,121 @@
+"""Linear    y = x W^T + b + r
+
+x [T, K] f32; W [N, K] bf16, f16 or f32, read where it lies; y [T, N] f32.
+Order of one output: lane l of eight adds x[k] W[n, k] for k = l, l + 8, ... by fma; hsum's tree joins the lanes; the
+last K % 8 products follow by fma in ascending k; then + b, then + r. It depends on K alone: `_dot` is the definition
+and the tiles below do the same to several outputs at once, so a row has one value in any batch on any number of threads.
+Bytes: 2 N K + 4 T (K + N). Bound by memory below about 16 rows, by fma above.
+"""
+
+import numpy as np
+from numba import njit, prange
+
+from vtlite.cpu.simd import LANES, bits, fma, hsum, load, load_one, pointer, splat
+from vtlite.cpu.threads import launch
+
+BLOCK = 48                      # outputs per task: 48 rows of W stay in the L2 cache while every row of x passes
+SERIAL_BELOW = 1 << 17          # multiply-adds; less than this is over before a second thread has woken
+
+
+
+def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None,
+           residual: np.ndarray | None = None, out_dtype: np.dtype | None = None) -> np.ndarray:
+    """x [T, K] f32, weight [N, K] bf16, f16 or f32, bias [N], residual [T, N] f32 -> [T, N] in `out_dtype` (default f32)."""
+    y = np.empty((len(x), len(weight)), np.float32)
+    if y.size * x.shape[1] < SERIAL_BELOW:
+        _linear_serial(bits(x), bits(weight), y)
+    else:
+        with launch:
+            _linear_parallel(bits(x), bits(weight), y)
+    if bias is not None:
+        y += bias.astype(np.float32, copy=False)
+    if residual is not None:
+        y += residual
+    return y if out_dtype is None else y.astype(out_dtype, copy=False)
+
+
+@njit(parallel=True, nogil=True, cache=True)
+def _linear_parallel(x, w, y):
+    for block in prange(-(-w.shape[0] // BLOCK)):
+        _block(pointer(x), pointer(w), pointer(y), x.shape[0], w.shape[0], x.shape[1], block * BLOCK)
+
+
+@njit(cache=True)
+def _linear_serial(x, w, y):
+    for block in range(-(-w.shape[0] // BLOCK)):
+        _block(pointer(x), pointer(w), pointer(y), x.shape[0], w.shape[0], x.shape[1], block * BLOCK)
+
+
+@njit(cache=True)
+def _block(x, w, y, T, N, K, first):
+    """y[:, first : first + BLOCK], by tiles of four rows by three outputs; leftover rows by tiles of one by four."""
+    last = min(first + BLOCK, N)
+    tiled = T - T % 4
+    for t in range(0, tiled, 4):
+        n = first
+        while n + 3 <= last:
+            _tile_4x3(x, w, y, t, n, N, K)
+            n += 3
+        while n < last:
+            for i in range(t, t + 4):
+                _tile_1x1(x, w, y, i, n, N, K)
+            n += 1
+    for t in range(tiled, T):
+        n = first
+        while n + 4 <= last:
+            _tile_1x4(x, w, y, t, n, N, K)
+            n += 4
+        while n < last:
+            _tile_1x1(x, w, y, t, n, N, K)
+            n += 1
+    for k in range(K - K % LANES, K):
+        for t in range(T):
+            for n in range(first, last):
+                y[t * N + n] = fma(load_one(x, t * K + k), load_one(w, n * K + k), y[t * N + n])
+
+
+@njit(cache=True)
+def _tile_1x1(x, w, y, t, n, N, K):
+    """y[t, n], less the last K % 8 products: the order that the larger tiles keep for each of their outputs."""
+    acc = splat(0)
+    for k in range(0, K - LANES + 1, LANES):
+        acc = fma(load(x, t * K + k), load(w, n * K + k), acc)
+    y[t * N + n] = hsum(acc)
+
+
+@njit(cache=True)
+def _tile_1x4(x, w, y, t, n, N, K):
+    """y[t, n : n + 4]; four streams of W keep enough loads in flight to reach the memory's speed."""
+    a0 = a1 = a2 = a3 = splat(0)
+    w0, w1, w2, w3 = n * K, (n + 1) * K, (n + 2) * K, (n + 3) * K
+    for k in range(0, K - LANES + 1, LANES):
+        v = load(x, t * K + k)
+        a0 = fma(v, load(w, w0 + k), a0)
+        a1 = fma(v, load(w, w1 + k), a1)
+        a2 = fma(v, load(w, w2 + k), a2)
+        a3 = fma(v, load(w, w3 + k), a3)
+    sums = a0, a1, a2, a3
+    for j in range(4):
+        y[t * N + n + j] = hsum(sums[j])
+
+
+@njit(cache=True)
+def _tile_4x3(x, w, y, t, n, N, K):
+    """y[t : t + 4, n : n + 3]; twelve sums, three weights and one x fill sixteen vector registers."""
+    a0 = a1 = a2 = b0 = b1 = b2 = c0 = c1 = c2 = d0 = d1 = d2 = splat(0)
+    x0, x1, x2, x3 = t * K, (t + 1) * K, (t + 2) * K, (t + 3) * K
+    w0, w1, w2 = n * K, (n + 1) * K, (n + 2) * K
+    for k in range(0, K - LANES + 1, LANES):
+        u0, u1, u2 = load(w, w0 + k), load(w, w1 + k), load(w, w2 + k)
+        v = load(x, x0 + k)
+        a0, a1, a2 = fma(v, u0, a0), fma(v, u1, a1), fma(v, u2, a2)
+        v = load(x, x1 + k)
+        b0, b1, b2 = fma(v, u0, b0), fma(v, u1, b1), fma(v, u2, b2)
+        v = load(x, x2 + k)
+        c0, c1, c2 = fma(v, u0, c0), fma(v, u1, c1), fma(v, u2, c2)
+        v = load(x, x3 + k)
+        d0, d1, d2 = fma(v, u0, d0), fma(v, u1, d1), fma(v, u2, d2)
+    sums = (a0, a1, a2), (b0, b1, b2), (c0, c1, c2), (d0, d1, d2)
+    for i in range(4):
+        for j in range(3):
+            y[(t + i) * N + n + j] = hsum(sums[i][j])

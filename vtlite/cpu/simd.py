@@ -1,0 +1,168 @@
+"""Eight float32 lanes for Numba kernels, with the order of every sum written down.
+
+Numba alone vectorises a sum only if it may reassociate it, and then the order follows the machine. Here the order
+is in the source: an `F32x8` holds eight partial sums, `fma` adds to all of them, `hsum` joins them by a fixed tree.
+LLVM maps the type to whatever registers the machine has; the bits are the same on all of them, because each
+operation below is one IEEE operation per lane.
+
+Kernels read through bare pointers (`pointer(array)`) and flat element indices: passing an array to an inner function
+would count a reference, and two threads counting on one array is what they would then spend their time on. So arrays
+must be C-contiguous and stay alive in the caller; there is no bounds check, and no need for alignment. 16-bit weights
+travel under the integer type of their size: bfloat16 as uint16, float16 as int16.
+"""
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic, models, register_model
+
+LANES = 8
+
+_I16, _I32, _F32 = ir.IntType(16), ir.IntType(32), ir.FloatType()
+
+
+class F32x8Type(types.Type):
+    def __init__(self):
+        super().__init__("F32x8")
+
+
+f32x8 = F32x8Type()
+
+
+@register_model(F32x8Type)
+class _F32x8Model(models.PrimitiveModel):
+    def __init__(self, dmm, fe_type):
+        super().__init__(dmm, fe_type, ir.VectorType(_F32, LANES))
+
+
+@intrinsic
+def splat(typingctx, value):
+    """[value] * 8."""
+    def generate(context, builder, signature, args):
+        return _splat(builder, context.cast(builder, args[0], signature.args[0], types.float32))
+    return f32x8(value), generate
+
+
+@intrinsic
+def pointer(typingctx, array):
+    """Address of element 0 of a C-contiguous array."""
+    assert array.layout == "C", f"a kernel was given a non-contiguous {array}"
+
+    def generate(context, builder, signature, args):
+        return context.make_array(signature.args[0])(context, builder, args[0]).data
+    return types.CPointer(array.dtype)(array), generate
+
+
+@intrinsic
+def load(typingctx, source, index):
+    """source[index : index + 8] widened to float32 (exactly)."""
+    def generate(context, builder, signature, args):
+        return _widened(builder, source.dtype, *args, LANES)
+    return f32x8(source, types.intp), generate
+
+
+@intrinsic
+def load_one(typingctx, source, index):
+    """source[index] widened to float32 (exactly)."""
+    def generate(context, builder, signature, args):
+        return _widened(builder, source.dtype, *args, 1)
+    return types.float32(source, types.intp), generate
+
+
+@intrinsic
+def store(typingctx, target, index, value):
+    """target[index : index + 8] = value, for float32."""
+    def generate(context, builder, signature, args):
+        target, index, value = args
+        builder.store(value, builder.bitcast(builder.gep(target, [index]), value.type.as_pointer()), align=4)
+        return context.get_dummy_value()
+    return types.void(target, types.intp, f32x8), generate
+
+
+@intrinsic
+def fma(typingctx, a, b, c):
+    """a * b + c with one rounding; three F32x8, three float32 or three float64."""
+    kind, name = {f32x8: (f32x8, "v8f32"), types.float64: (types.float64, "f64")}.get(a, (types.float32, "f32"))
+
+    def generate(context, builder, signature, args):
+        one = args[0].type
+        fma = cgutils.get_or_insert_function(builder.module, ir.FunctionType(one, [one] * 3), f"llvm.fma.{name}")
+        return builder.call(fma, args)
+    return kind(kind, kind, kind), generate
+
+
+@intrinsic
+def add(typingctx, a, b):
+    """a + b, lane by lane."""
+    def generate(context, builder, signature, args):
+        return builder.fadd(*args)
+    return f32x8(f32x8, f32x8), generate
+
+
+@intrinsic
+def maximum(typingctx, a, b):
+    """a where a > b, else b, lane by lane."""
+    def generate(context, builder, signature, args):
+        return builder.select(builder.fcmp_ordered(">", *args), *args)
+    return f32x8(f32x8, f32x8), generate
+
+
+@intrinsic
+def hsum(typingctx, a):
+    """((a0 + a4) + (a2 + a6)) + ((a1 + a5) + (a3 + a7))."""
+    def generate(context, builder, signature, args):
+        return _tree(builder, args[0], builder.fadd)
+    return types.float32(f32x8), generate
+
+
+@intrinsic
+def hmax(typingctx, a):
+    """The largest lane."""
+    def generate(context, builder, signature, args):
+        return _tree(builder, args[0], lambda x, y: builder.select(builder.fcmp_ordered(">", x, y), x, y))
+    return types.float32(f32x8), generate
+
+
+def _splat(builder, value):
+    vector = ir.VectorType(_F32, LANES)
+    first = builder.insert_element(ir.Constant(vector, ir.Undefined), value, _I32(0))
+    return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(_I32, LANES), [0] * LANES))
+
+
+def _widened(builder, dtype, source, index, lanes):
+    """Load `lanes` elements of `dtype` and make them float32."""
+    wide = (lambda scalar: scalar) if lanes == 1 else (lambda scalar: ir.VectorType(scalar, lanes))
+    scalar, size = (_F32, 4) if dtype == types.float32 else (_I16, 2)
+    address = builder.bitcast(builder.gep(source, [index]), wide(scalar).as_pointer())
+    value = builder.load(address, align=size)
+    if dtype == types.uint16:                               # bfloat16 is the upper half of a float32
+        sixteen = ir.Constant(wide(_I32), 16 if lanes == 1 else [16] * lanes)
+        return builder.bitcast(builder.shl(builder.zext(value, wide(_I32)), sixteen), wide(_F32))
+    if dtype == types.int16:
+        return builder.fpext(builder.bitcast(value, wide(ir.HalfType())), wide(_F32))
+    return value
+
+
+def _tree(builder, vector, join):
+    """Join the upper half of the lanes to the lower half until one is left."""
+    width = LANES
+    while width > 1:
+        width //= 2
+        low, high = (ir.Constant(ir.VectorType(_I32, width), list(range(start, start + width))) for start in (0, width))
+        vector = join(builder.shuffle_vector(vector, vector, low), builder.shuffle_vector(vector, vector, high))
+    return builder.extract_element(vector, _I32(0))
+
+
+def bits(array: np.ndarray) -> np.ndarray:
+    """A read-only plain view of a float array under the type that kernels read it by (no copy if contiguous).
+
+    float32 stays, bfloat16 becomes uint16, float16 becomes int16. Always read-only, so that a kernel is
+    compiled once for mapped and for owned weights.
+    """
+    kind = {"float32": np.float32, "bfloat16": np.uint16, "float16": np.int16}.get(array.dtype.name)
+    if kind is None:
+        raise TypeError(f"a CPU kernel was given {array.dtype} {list(array.shape)}; it reads bfloat16, float16 and float32")
+    view = np.ascontiguousarray(array).view(kind, np.ndarray)
+    view.flags.writeable = False
+    return view
