@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class EngineDeadError(RuntimeError):
-    """The engine thread met an error it cannot continue from; the process should be restarted."""
+    """The engine thread has ended: by an error it could not continue from, or by `shutdown`."""
 
 
 class AsyncLLM:
@@ -28,7 +28,7 @@ class AsyncLLM:
 
     def __init__(self, engine: Engine):
         self.engine = engine
-        self.error: BaseException | None = None             # set once, if the engine thread dies
+        self.error: BaseException | None = None             # why the engine thread has ended, once it has
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._streams: dict[str, tuple[asyncio.AbstractEventLoop, asyncio.Queue]] = {}
         self._thread = threading.Thread(target=self._work, name="vtlite-engine", daemon=True)
@@ -41,8 +41,6 @@ class AsyncLLM:
         Leaving the iterator early, or cancelling the task, aborts the request: its blocks are free before the
         next step. RequestError for a request beyond the model's limits; EngineDeadError if the engine is gone.
         """
-        if self.error is not None:
-            raise EngineDeadError("the engine has stopped after an internal error") from self.error
         requests = self.engine.prepare(request_id, prompt_token_ids, params, priority)
         deltas: asyncio.Queue = asyncio.Queue()
         self._streams[request_id] = asyncio.get_running_loop(), deltas
@@ -50,10 +48,13 @@ class AsyncLLM:
             self._inbox.put(partial(self.engine.loop.add, request))
         unfinished = params.n
         try:
+            if self.error is not None:                      # read after _streams is set, or the end could be missed
+                deltas.put_nowait(self.error)
             while unfinished:
                 delta = await deltas.get()
                 if isinstance(delta, BaseException):
-                    raise EngineDeadError("the engine has stopped after an internal error") from delta
+                    raise EngineDeadError("the engine has been shut down" if isinstance(delta, EngineDeadError) else
+                                          "the engine has stopped after an internal error") from delta
                 unfinished -= delta.finish_reason is not None
                 yield delta
         finally:
@@ -62,11 +63,12 @@ class AsyncLLM:
                 self._inbox.put(partial(self.engine.abort, request_id))
 
     def shutdown(self) -> None:
-        """Stop after the step in progress and wait for the thread to end."""
+        """Stop after the step in progress and wait for the thread to end. Open streams raise EngineDeadError."""
         self._inbox.put(None)
         self._thread.join()
 
     def _work(self) -> None:
+        end: BaseException = EngineDeadError("shut down")
         try:
             while self._take_commands():
                 if self.engine.has_work:
@@ -74,9 +76,10 @@ class AsyncLLM:
                         self._send(delta.request_id, delta)
         except BaseException as error:
             log.exception("the engine thread has died")
-            self.error = error
-            for request_id in list(self._streams):
-                self._send(request_id, error)
+            end = error
+        self.error = end
+        for request_id in list(self._streams):
+            self._send(request_id, end)
 
     def _take_commands(self) -> bool:
         """Run what is in the inbox, waiting for something if the engine is idle. False = shut down."""
