@@ -7,8 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tiny_gguf import (
-    HEAD_DIM, HEADS, HIDDEN, INTER, KV_HEADS, LAYERS, TEMPLATE, TOKENS, tensors, write)
+from tests.tiny_gguf import HEAD_DIM, HEADS, HIDDEN, INTER, KV_HEADS, LAYERS, TEMPLATE, TOKENS, tensors, write
 from vtlite.checkpoint import gguf as importer
 from vtlite.checkpoint.chat_template import ChatTemplate
 from vtlite.checkpoint.gguf import convert

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tiny_gguf import tensors, write
+from tests.tiny_gguf import tensors, write
 from vtlite.checkpoint import gguf_file
 from vtlite.checkpoint.gguf import convert
 from vtlite.checkpoint.gguf_file import GGUFFile
