@@ -30,7 +30,7 @@ def resolve(model: str | None = None, progress: bool = True) -> Path:
     """
     model = DEFAULT_MODEL if model is None else model
     path = Path(model).expanduser()
-    if path.is_dir():
+    if model and path.is_dir():
         return path
     if path.is_file():
         advice = f"`vtlite convert {model} OUT_DIR` makes one of it" if path.suffix == ".gguf" else "name its directory"
@@ -39,7 +39,7 @@ def resolve(model: str | None = None, progress: bool = True) -> Path:
         return BUNDLED / model
     if model == "smollm2":
         return _smollm2(progress)
-    if re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", model):
+    if re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", model):
         return _from_hub(model, progress)
     names = ", ".join(sorted({*bundled_models(), "smollm2"}))
     raise CheckpointError(f"{model!r} is not a model. MODEL may be a checkpoint directory, one of the names {names}, "
@@ -102,7 +102,7 @@ def _from_hub(model: str, progress: bool) -> Path:
         from huggingface_hub import snapshot_download
         from huggingface_hub.utils import disable_progress_bars
     except ImportError:
-        raise CheckpointError(f"{model!r} is no directory here, and fetching it from the Hugging Face Hub needs "
+        raise CheckpointError(f"{model}: no such directory here, and fetching it from the Hugging Face Hub needs "
                               'huggingface-hub: pip install "vtlite[hub]"') from None
     if not progress:
         disable_progress_bars()
@@ -110,8 +110,8 @@ def _from_hub(model: str, progress: bool) -> Path:
         return Path(snapshot_download(model, allow_patterns=HUB_PATTERNS, ignore_patterns=HUB_IGNORED))
     except Exception as error:   # a dozen classes of several packages: no network, no such repository, gated, disk full
         reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise CheckpointError(f"{model}: cannot be fetched from the Hugging Face Hub: {reason[0]}. Check the name and "
-                              "the network, or name a checkpoint directory as MODEL") from None
+        raise CheckpointError(f"{model}: no such directory here, and it cannot be fetched from the Hugging Face Hub: "
+                              f"{reason[0].rstrip('.')}. Check the name and the network") from None
 
 
 @contextmanager
