@@ -62,8 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: list[str]) -> int:
-    name = argv[0] if argv else "--help"
-    if not name.startswith("-") and name not in COMMANDS:
+    name = argv[0] if argv else None
+    if name is not None and not name.startswith("-") and name not in COMMANDS:
         raise UsageError(f"there is no command {name!r}{_nearest(name, COMMANDS)} (see vtlite --help)")
     front = Parser(prog="vtlite", description="A pure-Python LLM inference engine with readable kernels.",
                    epilog="VTLITE_DEBUG=1 shows the traceback behind an error.")

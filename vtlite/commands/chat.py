@@ -5,7 +5,7 @@ import sys
 from contextlib import suppress
 
 from vtlite.commands.model import add_engine, add_model, add_sampling, load_llm, sampling_options
-from vtlite.commands.terminal import notice
+from vtlite.commands.terminal import notice, show
 from vtlite.errors import RequestError
 
 MAX_TOKENS = 1024
@@ -142,8 +142,7 @@ def _say(conversation: Conversation, text: str):
     """Stream the answer to a message and remember both; returns the Answer."""
     answer = conversation.ask(text)
     for piece in answer:
-        sys.stdout.write(piece)
-        sys.stdout.flush()
+        show(piece)
     print(flush=True)
     if answer.output.finish_reason != "stop":
         notice(f"({answer.ending()})")

@@ -6,7 +6,7 @@ import secrets
 import sys
 
 from vtlite.commands.model import add_engine, add_model, add_sampling, load_llm, sampling_options
-from vtlite.commands.terminal import notice, read_text
+from vtlite.commands.terminal import notice, read_text, show
 from vtlite.errors import RequestError
 
 MAX_TOKENS = 512
@@ -39,8 +39,6 @@ def run(args: argparse.Namespace) -> int:
         raise RequestError("--system belongs to the chat template, which --raw leaves out; give one of the two", "system")
     given = sampling_options(args)
     given.setdefault("seed", secrets.randbits(32))       # drawn here so that it can be told
-    if args.logprobs is not None:
-        given["logprobs"] = args.logprobs
     prompt = _prompt(args)
 
     from vtlite.checkpoint.chat_template import ChatTemplate
@@ -77,8 +75,7 @@ def _prompt(args: argparse.Namespace) -> str:
 
 def _print_text(answer) -> int:
     for piece in answer:
-        sys.stdout.write(piece)
-        sys.stdout.flush()
+        show(piece)
     if not answer.output.text.endswith("\n"):
         print()
     if answer.output.logprobs:

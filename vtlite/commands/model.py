@@ -3,7 +3,7 @@
 import argparse
 
 DEVICES = ("auto", "cpu", "cuda", "reference")
-SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed", "stop")
+SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed", "stop", "logprobs")
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +39,7 @@ def add_sampling(parser: argparse.ArgumentParser, max_tokens: int) -> None:
 def sampling_options(args: argparse.Namespace) -> dict:
     """The sampling options that were given, checked (RequestError), before a model is loaded for them."""
     from vtlite.engine.sampling_params import SamplingParams
-    given = {name: getattr(args, name) for name in SAMPLING if getattr(args, name) is not None}
+    given = {name: value for name, value in vars(args).items() if name in SAMPLING and value is not None}
     SamplingParams(**given)
     return given
 

@@ -1,9 +1,18 @@
-"""What commands say beside their result: dim lines on standard error, and prompts read from files."""
+"""Where commands meet a person: the model's text, dim lines beside it, and prompts read from files."""
 
 import sys
 from pathlib import Path
 
 from vtlite.errors import RequestError
+
+# A model may be talked into writing escape sequences, and a terminal would obey them.
+VISIBLE = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+
+
+def show(text: str) -> None:
+    """A piece of a model's text on standard output, at once; on a terminal, without control characters."""
+    sys.stdout.write(text.translate(VISIBLE) if sys.stdout.isatty() else text)
+    sys.stdout.flush()
 
 
 def notice(text: str) -> None:
