@@ -17,6 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from vtlite.elementary import exp, log
+
 MASS_ONE = np.float32(2.0**40)
 
 
@@ -52,7 +54,7 @@ def token_logprobs(logits: np.ndarray, token_ids: np.ndarray, num_logprobs: int)
     if num_logprobs >= 0:
         for row in range(size):
             z = logits[row] - logits[row].max()
-            log_sum = np.log(np.float32(_mass(z).sum()) / MASS_ONE)
+            log_sum = log(np.float32(_mass(z).sum()) / MASS_ONE)
             chosen = z[token_ids[row]]
             logprobs[row] = chosen - log_sum
             ranks[row] = 1 + np.count_nonzero(z > chosen)
@@ -69,7 +71,7 @@ def gumbel_noise(seed: int, position: int, token_ids: np.ndarray) -> np.ndarray:
     words = _philox(token_ids.astype(np.uint64) >> np.uint64(2), position, seed)
     bits = np.choose(token_ids & 3, words).astype(np.uint32)
     u = ((bits >> np.uint32(9)).astype(np.float32) + np.float32(0.5)) * np.float32(2.0**-23)
-    return -np.log(-np.log(u))
+    return -log(-log(u))
 
 
 def _adjust(logits: np.ndarray, sampling, row: int) -> np.ndarray:
@@ -107,7 +109,7 @@ def filter_ids(z: np.ndarray, top_k: int, top_p: float, min_p: float) -> np.ndar
     z = z - z.max()
     keep = z > -np.inf
     if min_p > 0:
-        keep &= np.exp(z) >= np.float32(min_p)
+        keep &= exp(z) >= np.float32(min_p)
     if 0 < top_k < len(z):
         keep &= z >= np.partition(z, len(z) - top_k)[len(z) - top_k]
     ids = np.flatnonzero(keep)
@@ -122,7 +124,7 @@ def filter_ids(z: np.ndarray, top_k: int, top_p: float, min_p: float) -> np.ndar
 
 def _mass(z: np.ndarray) -> np.ndarray:
     """exp(z) in units of 2^-40, truncated; z <= 0."""
-    return (np.exp(z) * MASS_ONE).astype(np.int64)
+    return (exp(z) * MASS_ONE).astype(np.int64)
 
 
 def _largest(z: np.ndarray, count: int) -> np.ndarray:
