@@ -113,7 +113,8 @@ def test_messages_no_template_can_show_are_refused(tmp_path, message, found):
     ("{{ ''.__class__.__mro__ }}", "fails on these messages"),
     ("{{ messages.append(1) }}", "SecurityError"),
     ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "RecursionError"),
-    ("{% for i in range(10**9) %}{% endfor %}", "Range too big"),
+    ("{% for i in range(10**9) %}{% endfor %}", "more than 1000000 range items"),
+    ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "more than 1000000 range items"),
     ("{% include 'other' %}", "fails on these messages"),
 ])
 def test_a_template_that_fails_is_a_sentence(tmp_path, source, found):
@@ -124,7 +125,7 @@ def test_a_template_that_fails_is_a_sentence(tmp_path, source, found):
 def test_a_template_that_never_stops_printing_is_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr(chat_template, "MAX_PROMPT_CHARS", 1000)
     with pytest.raises(RequestError, match="was stopped"):
-        render(tmp_path, "{% for i in range(99999) %}{% for j in range(99999) %}{{ i }}{% endfor %}{% endfor %}")
+        render(tmp_path, "{% for i in range(99999) %}{{ i }}{% endfor %}")
 
 
 def test_without_a_template_a_chat_is_refused_with_the_next_action(tmp_path):

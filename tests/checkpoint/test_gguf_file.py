@@ -87,7 +87,7 @@ def test_every_truncation_is_refused(small, tmp_path):
             GGUFFile(tmp_path / "x.gguf")
 
 
-@settings(max_examples=200, deadline=1000)
+@settings(max_examples=200, deadline=5000)
 @given(st.data())
 def test_any_bytes_changed_are_read_or_refused(small, tmp_path_factory, data):
     content = bytearray(small.read_bytes())

@@ -18,6 +18,7 @@ from vtlite.errors import CheckpointError, RequestError
 
 MAX_PROMPT_CHARS = 32_000_000
 MAX_RENDER_SECONDS = 10.0
+MAX_RANGE_ITEMS = 1_000_000
 
 
 class ChatTemplate:
@@ -42,7 +43,7 @@ class ChatTemplate:
         RequestError if there is no template, if it is broken, or if it refuses these messages.
         """
         variables = {**self._special_tokens, "documents": None, **kwargs, "messages": [_plain(m) for m in messages],
-                     "tools": tools or None, "add_generation_prompt": add_generation_prompt}
+                     "tools": tools or None, "add_generation_prompt": add_generation_prompt, "range": _CountedRange()}
         try:
             template = self._compile("tool_use" if tools and "tool_use" in self.templates else "default")
             return _bounded(template.generate(variables))
@@ -134,6 +135,21 @@ def _bounded(pieces) -> str:
             raise RequestError(f"the chat template printed {length} characters and was stopped "
                                f"(limits: {MAX_PROMPT_CHARS} characters, {MAX_RENDER_SECONDS:g} seconds)", "messages")
     return "".join(prompt)
+
+
+class _CountedRange:
+    """`range` for one rendering: nested loops over ranges share a budget, so that they end even if they print nothing."""
+
+    def __init__(self):
+        self._left = MAX_RANGE_ITEMS
+
+    def __call__(self, *args) -> range:
+        items = range(*args)
+        self._left -= len(items)
+        if self._left < 0:
+            raise RequestError(f"the chat template loops over more than {MAX_RANGE_ITEMS} range items and was stopped",
+                               "messages")
+        return items
 
 
 class _GenerationBlock(Extension):

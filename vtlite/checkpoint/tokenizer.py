@@ -39,7 +39,8 @@ class Tokenizer:
                                   f"{len(vocabulary)} tokens")
         self.eos_token_id = vocabulary.get(self.eos_token)
         self._special_ids = {id for id, token in self.backend.get_added_tokens_decoder().items() if token.special}
-        self._decoders = _flatten(json.loads(self.backend.to_str())["decoder"])
+        decoder = self.backend.decoder   # its pickled state is its part of tokenizer.json
+        self._decoders = [] if decoder is None else _flatten(json.loads(decoder.__getstate__()))
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Token ids of `text`. Control tokens spelled out in the text become those tokens.
@@ -107,10 +108,8 @@ def special_tokens(directory: str | Path) -> dict[str, str]:
     return named
 
 
-def _flatten(decoder: dict | None) -> list[dict]:
+def _flatten(decoder: dict) -> list[dict]:
     """The decoders of tokenizer.json in the order they apply."""
-    if decoder is None:
-        return []
     if decoder["type"] == "Sequence":
         return [leaf for part in decoder["decoders"] for leaf in _flatten(part)]
     return [decoder]
