@@ -41,8 +41,9 @@ def interleaved_rows(weight: np.ndarray, heads: int) -> np.ndarray:
 
 
 def write(path, arch="llama", arrays=None, quantised=(), pre="smollm", model="gpt2", tokens=TOKENS, types=TYPES,
-          merges=MERGES, extra=None):
-    """A GGUF at `path`. `quantised` tensors are stored as Q8_0; `extra` maps metadata keys to strings, ints, floats."""
+          merges=MERGES, scores=None, extra=None):
+    """A GGUF at `path`. `quantised` tensors are stored as Q8_0; `scores` stand in for merges where the model is
+    sentencepiece's; `extra` maps metadata keys to strings, ints, floats, bools."""
     writer = gguf.GGUFWriter(path, arch)
     writer.add_block_count(LAYERS)
     writer.add_context_length(512)
@@ -57,14 +58,14 @@ def write(path, arch="llama", arrays=None, quantised=(), pre="smollm", model="gp
         writer.add_tokenizer_pre(pre)
     writer.add_token_list(tokens)
     writer.add_token_types(types)
-    writer.add_token_merges(merges)
+    writer.add_token_merges(merges) if scores is None else writer.add_token_scores(scores)
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     writer.add_chat_template(TEMPLATE)
     for key, value in (extra or {}).items():
         add = {str: writer.add_string, int: writer.add_uint32, float: writer.add_float32, bool: writer.add_bool}
         add[type(value)](key, value)
-    for name, array in (tensors(arch) if arrays is None else arrays).items():
+    for name, array in (tensors(arch, vocab=len(tokens)) if arrays is None else arrays).items():
         if arch == "llama" and name.endswith(("attn_q.weight", "attn_k.weight")):
             array = interleaved_rows(array, HEADS if "attn_q" in name else KV_HEADS)
         if name in quantised:

@@ -11,9 +11,12 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from vtlite.checkpoint.gguf_file import GGUFFile
+from vtlite.checkpoint.gguf_sentencepiece import sentencepiece_bpe
 from vtlite.errors import CheckpointError
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED = 1, 2, 3, 4, 5   # tokenizer.ggml.token_type
+SPECIAL = {UNKNOWN: True, CONTROL: True, USER_DEFINED: False}    # kinds matched before the model: skipped in answers?
+INSTEAD = "Use the model's safetensors checkpoint instead"
 
 # Contractions, words with one leading symbol, runs of digits, punctuation, newlines, blanks.
 WORDS = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|DIGITS| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)"
@@ -44,25 +47,32 @@ PRE_TOKENIZERS = {
 
 def write_tokenizer(file: GGUFFile, directory: Path) -> None:
     """Write both files into `directory`. CheckpointError if the tokenizer is of a kind that is not implemented."""
-    tokens, merges = file.get("tokenizer.ggml.tokens", list), file.get("tokenizer.ggml.merges", list, [])
+    tokens = file.get("tokenizer.ggml.tokens", list)
     kinds = file.get("tokenizer.ggml.token_type", list, [NORMAL] * len(tokens))
     model, pre = file.get("tokenizer.ggml.model", str), file.get("tokenizer.ggml.pre", str, "absent")
-    if model != "gpt2":
-        raise CheckpointError(f"{file.path}: tokenizer.ggml.model is {model!r}; only byte-level BPE ('gpt2') is imported. "
-                              "Use the model's safetensors checkpoint instead")
-    if pre not in PRE_TOKENIZERS:
-        raise CheckpointError(f"{file.path}: tokenizer.ggml.pre is {pre!r}, which is not implemented (implemented: "
-                              f"{', '.join(PRE_TOKENIZERS)}). Use the model's safetensors checkpoint instead")
-    if not all(isinstance(text, str) for text in (*tokens, *merges)):
-        raise CheckpointError(f"{file.path}: tokenizer.ggml.tokens and merges should hold strings")
+    if not all(isinstance(token, str) for token in tokens):
+        raise CheckpointError(f"{file.path}: tokenizer.ggml.tokens should hold strings")
     if len(kinds) != len(tokens):
         raise CheckpointError(f"{file.path}: {len(tokens)} tokens but {len(kinds)} token types")
+    used = {token: id for id, (token, kind) in enumerate(zip(tokens, kinds)) if kind != UNUSED}
+    if len(used) != sum(kind != UNUSED for kind in kinds):
+        raise CheckpointError(f"{file.path}: tokenizer.ggml.tokens holds the same token twice")
 
-    backend = _byte_level_bpe(file, tokens, kinds, merges, pre)
+    if model == "gpt2":
+        backend = _byte_level_bpe(file, used, pre)
+    elif model == "llama":
+        backend = sentencepiece_bpe(file, used, [token for token, kind in zip(tokens, kinds) if kind == NORMAL])
+    else:
+        raise CheckpointError(f"{file.path}: tokenizer.ggml.model is {model!r}; implemented: 'gpt2' (byte-level BPE) and "
+                              f"'llama' (sentencepiece BPE). {INSTEAD}")
+    backend.add_tokens([AddedToken(token, special=SPECIAL[kind], normalized=False)
+                        for token, kind in zip(tokens, kinds) if kind in SPECIAL])
     ids = {name: token_id(file, key) for name, key in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"),
                                                        ("pad", "padding"))}
     special = {name: None if id is None else tokens[id] for name, id in ids.items()}
-    add_bos = file.get("tokenizer.ggml.add_bos_token", bool, pre == "llama-bpe")
+    add_bos = file.get("tokenizer.ggml.add_bos_token", bool, model == "llama" or pre == "llama-bpe")
+    if file.get("tokenizer.ggml.add_eos_token", bool, False):
+        raise CheckpointError(f"{file.path}: tokenizer.ggml.add_eos_token is set, but a prompt that ends in EOS is over")
     if add_bos:
         if ids["bos"] is None:
             raise CheckpointError(f"{file.path}: add_bos_token is set, but there is no tokenizer.ggml.bos_token_id")
@@ -76,23 +86,20 @@ def write_tokenizer(file: GGUFFile, directory: Path) -> None:
     (directory / "tokenizer_config.json").write_text(json.dumps(config, indent=1, ensure_ascii=False), encoding="utf-8")
 
 
-def _byte_level_bpe(file: GGUFFile, tokens: list, kinds: list, merges: list, pre: str) -> tokenizers.Tokenizer:
-    used = {token: id for id, (token, kind) in enumerate(zip(tokens, kinds)) if kind != UNUSED}
-    if len(used) != sum(kind != UNUSED for kind in kinds):
-        raise CheckpointError(f"{file.path}: tokenizer.ggml.tokens holds the same token twice")
-    pairs = [tuple(merge.split(" ", 1)) for merge in merges]
-    bad = next((merge for merge, pair in zip(merges, pairs)
-                if len(pair) != 2 or not {*pair, "".join(pair)} <= used.keys()), None)
-    if bad is not None:
-        raise CheckpointError(f"{file.path}: merge {bad!r} does not join two tokens of the vocabulary into a third")
-    backend = tokenizers.Tokenizer(models.BPE(used, pairs, ignore_merges=pre == "llama-bpe"))
+def _byte_level_bpe(file: GGUFFile, used: dict[str, int], pre: str) -> tokenizers.Tokenizer:
+    if pre not in PRE_TOKENIZERS:
+        raise CheckpointError(f"{file.path}: tokenizer.ggml.pre is {pre!r}, which is not implemented (implemented: "
+                              f"{', '.join(PRE_TOKENIZERS)}). {INSTEAD}")
+    merges = [tuple(str(merge).split(" ", 1)) for merge in file.get("tokenizer.ggml.merges", list)]
+    for pair in merges:
+        if len(pair) != 2 or not {*pair, "".join(pair)} <= used.keys():
+            raise CheckpointError(f"{file.path}: merge {' '.join(pair)!r} does not join two tokens of the vocabulary into "
+                                  "a third")
+    backend = tokenizers.Tokenizer(models.BPE(used, merges, ignore_merges=pre == "llama-bpe"))
     if pre == "qwen2":
         backend.normalizer = normalizers.NFC()
     backend.pre_tokenizer = pre_tokenizers.Sequence(PRE_TOKENIZERS[pre]())
     backend.decoder = decoders.ByteLevel()
-    added = {UNKNOWN: True, CONTROL: True, USER_DEFINED: False}   # -> is it special?
-    backend.add_tokens([AddedToken(token, special=added[kind], normalized=False)
-                        for token, kind in zip(tokens, kinds) if kind in added])
     return backend
 
 
