@@ -1,0 +1,9 @@
+"""Inputs that the tests of this room share."""
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(7)
