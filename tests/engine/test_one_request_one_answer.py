@@ -6,7 +6,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests import tiny_checkpoints
 from vtlite.config import EngineConfig
 from vtlite.engine.engine import Engine
 from vtlite.engine.outputs import CompletionOutput, RequestOutput
@@ -34,12 +33,6 @@ prompts = st.one_of(
 requests = st.tuples(prompts.map(tuple), st.integers(0, len(PARAMS) - 1))
 
 
-@pytest.fixture(scope="session")
-def checkpoints(tmp_path_factory):
-    root = tmp_path_factory.mktemp("checkpoints")
-    return {name: tiny_checkpoints.build(name, root / name) for name in MODELS}
-
-
 def collect(engine, arrivals, aborts=()):
     """Run requests given as (step of arrival, prompt, params, priority); returns their outputs, in order given."""
     outputs = [RequestOutput(str(i), None, list(prompt), [CompletionOutput(j) for j in range(params.n)])
@@ -64,11 +57,11 @@ def answer(output):
 
 
 @pytest.fixture(scope="session")
-def alone(checkpoints):
+def alone(tiny_checkpoint):
     """The answer of a request by itself: one step per prompt, no cache, blocks in plenty."""
     @cache
     def run(model, prompt, params_index):
-        engine = Engine(checkpoints[model], EngineConfig(device="cpu", num_blocks=64, block_size=16,
+        engine = Engine(tiny_checkpoint(model), EngineConfig(device="cpu", num_blocks=64, block_size=16,
                                                          enable_prefix_caching=False, max_num_batched_tokens=512))
         return answer(collect(engine, [(0, prompt, PARAMS[params_index], 0)])[0])
     return run
@@ -76,12 +69,12 @@ def alone(checkpoints):
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_any_mix_gives_each_request_the_answer_it_gets_alone(checkpoints, alone, data):
+def test_any_mix_gives_each_request_the_answer_it_gets_alone(tiny_checkpoint, alone, data):
     model = data.draw(st.sampled_from(MODELS))
     block_size = data.draw(st.sampled_from([1, 4, 16]))
     longest = 64
     fewest = -(-longest // block_size) + 1
-    engine = Engine(checkpoints[model], EngineConfig(
+    engine = Engine(tiny_checkpoint(model), EngineConfig(
         device="cpu", max_model_len=longest, block_size=block_size,
         num_blocks=data.draw(st.integers(fewest, 3 * fewest)),
         max_num_batched_tokens=data.draw(st.sampled_from([1, 3, 16, 50, 400])),
@@ -99,9 +92,9 @@ def test_any_mix_gives_each_request_the_answer_it_gets_alone(checkpoints, alone,
     assert engine.pool.num_free == engine.pool.num_usable
 
 
-def test_preemption_happens_and_changes_nothing(checkpoints, alone):
+def test_preemption_happens_and_changes_nothing(tiny_checkpoint, alone):
     """Blocks for one and a half requests, three requests that grow: some must be saved and restored."""
-    engine = Engine(checkpoints["qwen3"], EngineConfig(device="cpu", max_model_len=64, block_size=4, num_blocks=17,
+    engine = Engine(tiny_checkpoint("qwen3"), EngineConfig(device="cpu", max_model_len=64, block_size=4, num_blocks=17,
                                                        enable_prefix_caching=False))
     prompts = [tuple(PREFIX[:20]), tuple(PREFIX[5:25]), tuple(PREFIX[10:30])]
     outputs = collect(engine, [(0, prompt, PARAMS[2], 0) for prompt in prompts])
@@ -109,8 +102,8 @@ def test_preemption_happens_and_changes_nothing(checkpoints, alone):
     assert [answer(output) for output in outputs] == [alone("qwen3", prompt, 2) for prompt in prompts]
 
 
-def test_a_prefix_hit_changes_nothing(checkpoints, alone):
-    engine = Engine(checkpoints["qwen3"], EngineConfig(device="cpu", block_size=4, num_blocks=64))
+def test_a_prefix_hit_changes_nothing(tiny_checkpoint, alone):
+    engine = Engine(tiny_checkpoint("qwen3"), EngineConfig(device="cpu", block_size=4, num_blocks=64))
     for _ in range(2):
         output = collect(engine, [(0, tuple(PREFIX), PARAMS[0], 0)])[0]
         assert answer(output) == alone("qwen3", tuple(PREFIX), 0)
@@ -119,8 +112,8 @@ def test_a_prefix_hit_changes_nothing(checkpoints, alone):
 
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_aborting_frees_everything_and_disturbs_nobody(checkpoints, alone, data):
-    engine = Engine(checkpoints["qwen3"], EngineConfig(device="cpu", max_model_len=64, block_size=4,
+def test_aborting_frees_everything_and_disturbs_nobody(tiny_checkpoint, alone, data):
+    engine = Engine(tiny_checkpoint("qwen3"), EngineConfig(device="cpu", max_model_len=64, block_size=4,
                                                        num_blocks=data.draw(st.integers(17, 40)),
                                                        max_num_batched_tokens=data.draw(st.sampled_from([5, 400]))))
     mix = data.draw(st.lists(requests, min_size=2, max_size=6))
