@@ -88,7 +88,7 @@ def tiny() -> dict[str, np.ndarray]:
         arrays[f"{name}/sha256"] = np.array(digest)
         arrays[f"{name}/bfloat16_error"] = bfloat16_error(model, model_bfloat16, prompts[-1])
         print(f"{name}: smallest margin {found['margins'].min():.5f}, "
-              f"bfloat16 error {arrays[f'{name}/bfloat16_error'] * 512:.1f} x 2^-9")
+              f"bfloat16 error {arrays[f'{name}/bfloat16_error'] * 256:.1f} x 2^-8")
     return arrays
 
 
