@@ -1,26 +1,13 @@
 """What a checkpoint's config.json asks for, read strictly, and what the engine is told."""
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from vtlite.errors import ConfigError
+from vtlite.strict_json import read_object
 
 _REQUIRED = object()
-
-
-def read_json(path: Path) -> dict:
-    """The JSON object in `path`; ConfigError names the file and what is wrong with it."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
-    except ValueError as error:   # covers bad UTF-8 and bad JSON
-        raise ConfigError(f"{path}: not valid JSON ({error})") from None
-    if not isinstance(value, dict):
-        raise ConfigError(f"{path}: expected a JSON object, found {type(value).__name__}")
-    return value
 
 
 @dataclass(frozen=True)
@@ -41,7 +28,7 @@ class ModelConfig:
         if not source.is_file():
             raise ConfigError(f"{directory}: no config.json, so this is not a Hugging Face checkpoint directory")
         generation = directory / "generation_config.json"
-        return cls(str(source), read_json(source), read_json(generation) if generation.is_file() else {})
+        return cls(str(source), read_object(source), read_object(generation) if generation.is_file() else {})
 
     def get(self, key: str, kind: type | tuple[type, ...], default: Any = _REQUIRED) -> Any:
         """`raw[key]` checked to be a `kind`; null counts as absent. ConfigError if required and absent."""

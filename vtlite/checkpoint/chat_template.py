@@ -12,7 +12,7 @@ from jinja2 import nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from vtlite.checkpoint.strict_json import quote, read_object
+from vtlite.strict_json import quote, read_object
 from vtlite.checkpoint.tokenizer import special_tokens
 from vtlite.errors import CheckpointError, RequestError
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from vtlite.checkpoint.strict_json import quote
+from vtlite.strict_json import quote
 from vtlite.errors import CheckpointError
 
 VERSIONS = (2, 3)

@@ -15,7 +15,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
-from vtlite.checkpoint.strict_json import parse_object, quote
+from vtlite.strict_json import parse_object, quote
 from vtlite.errors import CheckpointError
 
 DTYPES = {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tokenizers
 
-from vtlite.checkpoint.strict_json import quote, read_object
+from vtlite.strict_json import quote, read_object
 from vtlite.errors import CheckpointError, RequestError
 
 

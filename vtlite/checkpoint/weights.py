@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from vtlite.checkpoint.safetensors import SafetensorsFile
-from vtlite.checkpoint.strict_json import quote, read_object
+from vtlite.strict_json import quote, read_object
 from vtlite.errors import CheckpointError
 
 SINGLE_FILE = "model.safetensors"
