@@ -1,4 +1,4 @@
-"""Rotation on a CPU against its definition; angles are tested in test_elementary.py."""
+"""Rotation on a CPU against its definition."""
 
 import numpy as np
 import pytest
@@ -16,6 +16,15 @@ def test_close_to_the_definition(rng, rotated, interleaved):
         found = cpu.rotary(x, cos, sin, interleaved)
         assert np.abs(found - truth).max() < 4 * 2.0**-24 * np.abs(x).max()
         assert np.array_equal(cpu.rotary(x[-1:], cos[-1:], sin[-1:], interleaved)[0], found[-1])
+
+
+@pytest.mark.parametrize("theta", (1e4, 1e6))
+def test_angles_are_rounded_once_and_positions_are_exact(theta):
+    positions = np.concatenate([np.arange(2000), np.arange(0, 1 << 20, 997)])
+    inv_freq = (theta ** (-np.arange(32) / 32)).astype(np.float32)
+    angle = (positions.astype(np.float32)[:, None] * inv_freq).astype(np.float64)
+    for found, truth in zip(cpu.rope_cos_sin(positions, inv_freq), (np.cos(angle), np.sin(angle)), strict=True):
+        assert np.abs(found - truth).max() < 2 * 2.0**-24
 
 
 def test_attention_factor_multiplies_both(rng):

@@ -6,7 +6,7 @@ Pairs, partial rotation and layouts as in reference/rope.py. y1 = fma(x1, cos, -
 import numpy as np
 from numba import njit
 
-from vtlite.cpu.elementary import cos_sin
+from vtlite.cpu.elementary import cos as cos_of, sin as sin_of
 from vtlite.cpu.simd import bits, fma
 
 
@@ -28,8 +28,7 @@ def rotary(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, interleaved: bool = 
 @njit(cache=True)
 def _cos_sin(angle, factor, cos, sin):
     for i in range(angle.size):
-        c, s = cos_sin(angle[i])
-        cos[i], sin[i] = c * factor, s * factor
+        cos[i], sin[i] = cos_of(angle[i]) * factor, sin_of(angle[i]) * factor
 
 
 @njit(cache=True)
