@@ -1,0 +1,116 @@
+"""Asynchronous copies of the emulated GPU: cp.async groups, mbarriers, bulk copies.
+
+A copy lands when it is waited for and not before: until then its target reads as a fault, so that a missing wait shows.
+The thread that waits sees the data; other threads need a barrier after that, as on the GPU.
+"""
+
+import numpy as np
+
+from vtlite.cuda.emulated_faults import KernelFault
+from vtlite.cuda.emulated_order import Knowledge
+
+
+class Copies:
+    """cp.async. A mixin of `emulator.Thread`."""
+
+    def start_copies(self) -> None:
+        self.open_group, self.groups = [], []
+
+    def cp_async(self, shared_address, pointer, index, size: int, scale: int | None = None, source_size: int | None = None) -> None:
+        """Copy `size` (4, 8 or 16) bytes from pointer[index] to shared memory; bytes from `source_size` on become zero."""
+        size = int(size)
+        taken = size if source_size is None else int(source_size)
+        target, first = self.block.shared.locate(shared_address, size, size)
+        data = np.zeros(size, np.uint8)
+        if taken:
+            source = pointer.locate(index, scale or pointer.itemsize, taken, alignment=size)
+            pointer.allocation.before_read(source, taken)
+            data[:taken] = pointer.allocation.data[source : source + taken]
+        target.start_copy(first, size)
+        self.open_group.append((target, first, data))
+
+    def cp_async_commit(self) -> None:
+        """Close the group of copies started since the last commit."""
+        self.groups.append(self.open_group)
+        self.open_group = []
+
+    def cp_async_wait(self, pending) -> None:
+        """Until at most `pending` of this thread's groups are in flight."""
+        while len(self.groups) > pending:
+            for target, first, data in self.groups.pop(0):
+                target.finish_copy(first, data, self)
+
+    def cp_async_wait_all(self) -> None:
+        self.cp_async_commit()
+        self.cp_async_wait(0)
+
+
+class TransactionBarrier:
+    """An mbarrier: a phase ends when all arrivals and all announced bytes have come."""
+
+    def __init__(self, count: int, block):
+        self.count, self.pending, self.parity = count, count, 0
+        self.expected_bytes, self.copies = 0, []
+        self.told = Knowledge(block, len(block.threads))
+
+    def settle(self) -> None:
+        """End the phase if nothing is missing; then its copies land."""
+        started = sum(len(data) for _, _, data, _ in self.copies)
+        if self.pending < 0:
+            raise KernelFault(f"more than {self.count} arrivals in one phase of an mbarrier")
+        if self.pending == 0 and started == self.expected_bytes:
+            for target, first, data, thread in self.copies:
+                target.finish_copy(first, data, thread)
+                self.told.merge(thread.tell())
+            self.pending, self.parity, self.expected_bytes, self.copies = self.count, self.parity ^ 1, 0, []
+
+
+class TransactionBarriers:
+    """mbarrier and the bulk copies that complete on one. A mixin of `emulator.Thread`; addresses are shared ones."""
+
+    def mbarrier_init(self, address, count) -> None:
+        allocation, first = self.block.shared.locate(address, 8, 8)
+        allocation.before_write(first, 8)
+        self.block.mbarriers[int(address)] = TransactionBarrier(int(count), self.block)
+
+    def mbarrier_expect_tx(self, address, size) -> None:
+        """Announce `size` bytes and arrive (mbarrier.arrive.expect_tx)."""
+        self._mbarrier(address).expected_bytes += int(size)
+        self.mbarrier_arrive(address)
+
+    def mbarrier_arrive(self, address) -> None:
+        barrier = self._mbarrier(address)
+        barrier.told.merge(self.tell())
+        barrier.pending -= 1
+        barrier.settle()
+
+    def mbarrier_wait(self, address, parity) -> None:
+        """Until the phase of this parity has ended."""
+        barrier = self._mbarrier(address)
+        self.wait_until(lambda: barrier.parity != int(parity) & 1, f"mbarrier (parity {int(parity)})")
+        self.learn(barrier.told)
+
+    def bulk_copy(self, shared_address, pointer, index, size, mbarrier_address, scale: int | None = None) -> None:
+        """cp.async.bulk: `size` bytes, a multiple of 16, to shared memory; completes on the mbarrier."""
+        size = int(size)
+        source = pointer.locate(index, scale or pointer.itemsize, size, alignment=16)
+        pointer.allocation.before_read(source, size)
+        self._bulk(shared_address, pointer.allocation.data[source : source + size].copy(), mbarrier_address, 16)
+
+    def tensor_copy(self, shared_address, tensor_map, coordinates: tuple, mbarrier_address) -> None:
+        """cp.async.bulk.tensor: the box that tensor_map.gather(coordinates) gives as bytes, zeros outside the tensor."""
+        data = np.frombuffer(tensor_map.gather(coordinates), np.uint8)
+        self._bulk(shared_address, data, mbarrier_address, 128)
+
+    def _bulk(self, shared_address, data: np.ndarray, mbarrier_address, alignment: int) -> None:
+        barrier = self._mbarrier(mbarrier_address)
+        target, first = self.block.shared.locate(shared_address, len(data), alignment)
+        target.start_copy(first, len(data))
+        barrier.copies.append((target, first, data, self))
+        barrier.settle()
+
+    def _mbarrier(self, address) -> TransactionBarrier:
+        barrier = self.block.mbarriers.get(int(address))
+        if barrier is None:
+            raise KernelFault(f"no mbarrier was initialised at shared address {int(address)}")
+        return barrier
