@@ -43,12 +43,24 @@ def test_ctrl_c_ends_the_answer_after_the_step_in_progress_and_frees_its_blocks(
     assert signal.getsignal(signal.SIGINT) is handler
 
 
-def test_a_second_ctrl_c_raises_at_once(llm):
+def test_a_second_ctrl_c_raises_but_never_within_a_step(llm, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         for _ in Answer(llm.engine, llm.tokenizer.encode("Once"), params()):
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGINT)
     assert not llm.engine.has_work
+
+    forward = llm.engine.model.forward
+
+    def impatient(*arguments):
+        for _ in range(3):
+            signal.raise_signal(signal.SIGINT)
+        return forward(*arguments)
+
+    monkeypatch.setattr(llm.engine.model, "forward", impatient)
+    answer = Answer(llm.engine, llm.tokenizer.encode("Once"), params())
+    list(answer)
+    assert answer.interrupted and len(answer.output.token_ids) == 1
 
 
 def test_the_end_of_the_context_and_a_stop_string_are_told_apart(llm):

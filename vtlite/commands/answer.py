@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from time import perf_counter
 
 from vtlite.engine.engine import Engine
-from vtlite.engine.outputs import CompletionOutput
+from vtlite.engine.outputs import CompletionOutput, Delta
 from vtlite.engine.sampling_params import SamplingParams
 from vtlite.errors import VtliteError
 
@@ -16,8 +16,8 @@ REQUEST_ID = "answer"
 class Answer:
     """An answer to a prompt of token ids; iterate once to run it, piece of text by piece of text.
 
-    Ctrl-C ends it after the step in progress, when the engine is at rest, with finish_reason "abort"; a second Ctrl-C
-    raises KeyboardInterrupt at once. VtliteError if the model fails.
+    Ctrl-C ends it after the step in progress, with finish_reason "abort". A second one raises KeyboardInterrupt, but
+    never within a step, which would leave the engine half way. VtliteError if the model fails.
     """
 
     def __init__(self, engine: Engine, prompt_ids: list[int], params: SamplingParams):
@@ -25,25 +25,26 @@ class Answer:
         self.output = CompletionOutput(0)
         self.num_cached_tokens = 0
         self._times: list[float] = []                    # of the request, then of each token; seconds
+        self._stop_asked = self._stepping = False
 
     @property
     def interrupted(self) -> bool:
         return self.output.finish_reason == "abort"
 
     def __iter__(self) -> Iterator[str]:
-        with _ctrl_c_noted() as presses:
+        with self._ctrl_c_noted():
             self._times.append(perf_counter())
             self.engine.add(REQUEST_ID, self.prompt_ids, self.params)
             try:
                 while self.output.finish_reason is None:
-                    for delta in self.engine.step():
+                    for delta in self._step():
                         if delta.error is not None:
                             raise VtliteError(delta.error)
                         self._times.append(perf_counter())
                         self.num_cached_tokens += delta.num_cached_tokens
                         self.output.add(delta)
                         yield delta.text
-                    if presses and self.output.finish_reason is None:
+                    if self._stop_asked and self.output.finish_reason is None:
                         self.output.finish_reason = "abort"
             finally:
                 self.engine.abort(REQUEST_ID)
@@ -70,19 +71,22 @@ class Answer:
             return f"stopped before {self.output.stop_reason!r}"
         return "the model ended its answer"
 
+    def _step(self) -> list[Delta]:
+        self._stepping = True
+        try:
+            return self.engine.step()
+        finally:
+            self._stepping = False
 
-@contextmanager
-def _ctrl_c_noted() -> Iterator[list]:
-    """Collect the first Ctrl-C in the list instead of raising it."""
-    presses = []
+    @contextmanager
+    def _ctrl_c_noted(self) -> Iterator[None]:
+        def note(signum, frame):
+            if self._stop_asked and not self._stepping:
+                raise KeyboardInterrupt
+            self._stop_asked = True
 
-    def note(signum, frame):
-        if presses:
-            raise KeyboardInterrupt
-        presses.append(signum)
-
-    previous = signal.signal(signal.SIGINT, note)
-    try:
-        yield presses
-    finally:
-        signal.signal(signal.SIGINT, previous)
+        previous = signal.signal(signal.SIGINT, note)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, previous)
