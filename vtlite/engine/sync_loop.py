@@ -68,7 +68,8 @@ class SyncLoop:
         if not samples.valid[row]:
             self.counters.corrupted_requests += 1
             return Delta(request.request_id, request.index, "", [], finish_reason="error",
-                         error="the model's logits were not finite numbers, so no token could be drawn")
+                         error="no token could be drawn: the model's logits were not finite, or the request forbids "
+                               "every token")
         token_id = int(samples.token_ids[row])
         text = request.append(token_id)
         self.counters.generation_tokens += 1

@@ -26,8 +26,8 @@ class Samples(NamedTuple):
     """One drawn token per row, and what was asked for about the raw distribution."""
 
     token_ids: np.ndarray        # [S] i64
-    valid: np.ndarray            # [S] bool: False where the logits hold NaN or no finite maximum
-    logprobs: np.ndarray         # [S] f32 of token_ids; zeros if no row asked
+    valid: np.ndarray            # [S] bool: False where the logits, as given or adjusted, hold NaN or no finite maximum
+    logprobs: np.ndarray         # [S] f32 of token_ids; zeros if no row asked, NaN where the logits have no finite maximum
     ranks: np.ndarray            # [S] i64, 1 = most likely
     top_ids: np.ndarray          # [S, N] i64, by falling logit, then rising id
     top_logprobs: np.ndarray     # [S, N] f32
@@ -38,7 +38,11 @@ def sample(logits: np.ndarray, sampling) -> Samples:
     token_ids = np.zeros(len(logits), np.int64)
     valid = np.isfinite(logits.max(axis=-1))                 # NaN propagates through max
     for row in np.flatnonzero(valid):
-        token_ids[row] = _draw(_adjust(logits[row], sampling, row), sampling, row)
+        with np.errstate(over="ignore", divide="ignore"):
+            z = _adjust(logits[row], sampling, row)
+        valid[row] = np.isfinite(z.max())                    # masks may leave no id, tiny divisors overflow
+        if valid[row]:
+            token_ids[row] = _draw(z, sampling, row)
     return Samples(token_ids, valid, *token_logprobs(logits, token_ids, sampling.num_logprobs))
 
 
@@ -46,13 +50,15 @@ def token_logprobs(logits: np.ndarray, token_ids: np.ndarray, num_logprobs: int)
     """Raw log-softmax at token_ids and the top `num_logprobs` of each row.
 
     logits [S, V] f32, token_ids [S] -> logprobs [S] f32, ranks [S], top_ids [S, N], top_logprobs [S, N] f32;
-    with num_logprobs -1, zeros and N = 0.
+    with num_logprobs -1, zeros and N = 0. A row whose maximum is not finite has NaN, and zeros for ranks and ids.
     """
     size, top = len(logits), max(num_logprobs, 0)
     logprobs, ranks = np.zeros(size, np.float32), np.zeros(size, np.int64)
     top_ids, top_logprobs = np.zeros((size, top), np.int64), np.zeros((size, top), np.float32)
     if num_logprobs >= 0:
-        for row in range(size):
+        finite = np.isfinite(logits.max(axis=-1))
+        logprobs[~finite] = top_logprobs[~finite] = np.nan
+        for row in np.flatnonzero(finite):
             z = logits[row] - logits[row].max()
             log_sum = log(np.float32(_mass(z).sum()) / MASS_ONE)
             chosen = z[token_ids[row]]
@@ -63,19 +69,20 @@ def token_logprobs(logits: np.ndarray, token_ids: np.ndarray, num_logprobs: int)
     return logprobs, ranks, top_ids, top_logprobs
 
 
-def gumbel_noise(seed: int, position: int, token_ids: np.ndarray) -> np.ndarray:
-    """Standard Gumbel noise f32 for each id: -log(-log u), u from 23 random bits, never 0 or 1.
+def gumbel_noise(seed: int, position: int | np.ndarray, token_ids: np.ndarray) -> np.ndarray:
+    """Standard Gumbel noise f32 for each id (and position: they broadcast): -log(-log u), u from 23 random bits, never 0 or 1.
 
     Four neighbouring ids share one Philox block: counter (id // 4, position low, position high, 0), word id % 4.
     """
-    words = _philox(token_ids.astype(np.uint64) >> np.uint64(2), position, seed)
+    block = token_ids.astype(np.uint64) >> np.uint64(2)
+    words = philox4x32((block, position & 0xFFFFFFFF, position >> 32, 0), (seed & 0xFFFFFFFF, seed >> 32))
     bits = np.choose(token_ids & 3, words).astype(np.uint32)
     u = ((bits >> np.uint32(9)).astype(np.float32) + np.float32(0.5)) * np.float32(2.0**-23)
     return -log(-log(u))
 
 
 def _adjust(logits: np.ndarray, sampling, row: int) -> np.ndarray:
-    """A copy of one row of logits [V] with masks, biases and penalties applied."""
+    """A copy of one row of logits [V] with masks, biases, penalties and, unless it is 0, temperature applied."""
     z = logits.astype(np.float32, copy=True)
     allowed = sampling.allowed.row(row)
     if len(allowed):
@@ -91,14 +98,14 @@ def _adjust(logits: np.ndarray, sampling, row: int) -> np.ndarray:
     if frequency != 0 or presence != 0:
         ids, counts = np.unique(sampling.output_ids.row(row), return_counts=True)
         z[ids] -= frequency * counts.astype(np.float32) + presence
-    return z
+    temperature = sampling.temperature[row]
+    return z / temperature if temperature > 0 else z
 
 
 def _draw(z: np.ndarray, sampling, row: int) -> int:
     """The token id drawn from adjusted logits z [V]."""
     if sampling.temperature[row] == 0:
         return int(z.argmax())                                              # argmax returns the lowest id among ties
-    z = z / sampling.temperature[row]
     kept = filter_ids(z, int(sampling.top_k[row]), float(sampling.top_p[row]), float(sampling.min_p[row]))
     noise = gumbel_noise(int(sampling.seeds[row]), int(sampling.positions[row]), kept)
     return int(kept[(z[kept] + noise).argmax()])
@@ -137,12 +144,11 @@ def _largest(z: np.ndarray, count: int) -> np.ndarray:
     return candidates[np.argsort(-z[candidates], kind="stable")][:count]
 
 
-def _philox(index: np.ndarray, position: int, seed: int) -> list[np.ndarray]:
-    """Philox4x32-10 of counter (index, position low, position high, 0) and key (seed low, seed high): four u64 arrays < 2^32."""
+def philox4x32(counter: tuple, key: tuple[int, int]) -> list[np.ndarray]:
+    """Philox4x32-10: four counter words (at least one an array) and two key words, all < 2^32 -> four u64 arrays < 2^32."""
     low, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
-    c0 = index
-    c1, c2, c3 = (np.full_like(index, v) for v in (position & 0xFFFFFFFF, position >> 32, 0))
-    k0, k1 = seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF
+    c0, c1, c2, c3 = np.broadcast_arrays(*(np.asarray(word, np.uint64) for word in counter))
+    k0, k1 = key
     for _ in range(10):
         p0, p1 = c0 * np.uint64(0xD2511F53), c2 * np.uint64(0xCD9E8D57)
         c0, c1, c2, c3 = (p1 >> shift) ^ c1 ^ np.uint64(k0), p1 & low, (p0 >> shift) ^ c3 ^ np.uint64(k1), p0 & low
