@@ -109,7 +109,3 @@ def test_bfloat16_rounds_at_every_op_and_errs_no_more_than_transformers(name, ti
     assert ROUNDING < relative_rms(rounded, exact) < 1.1 * golden[f"{name}/bfloat16_error"]
 
 
-@pytest.fixture(scope="module")
-def smollm2():
-    with np.load(Path(__file__).parents[1] / "golden" / "smollm2.npz") as file:
-        return dict(file)

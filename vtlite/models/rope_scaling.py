@@ -36,6 +36,9 @@ def _llama3(config: ModelConfig, rope: dict, frequencies: np.ndarray) -> np.ndar
     """Llama 3.1: long wavelengths are divided by `factor`, short ones kept, those between blended linearly."""
     factor = _parameter(config, rope, "factor")
     low, high = _parameter(config, rope, "low_freq_factor"), _parameter(config, rope, "high_freq_factor")
+    if high <= low:
+        raise ConfigError(f"{config.source}: rope parameter 'high_freq_factor' should be above 'low_freq_factor' {low:g}, "
+                          f"found {high:g}")
     turns = _parameter(config, rope, "original_max_position_embeddings") * frequencies / (2 * math.pi)
     blend = np.clip((turns - low) / (high - low), 0.0, 1.0)
     return (1 - blend) * frequencies / factor + blend * frequencies

@@ -1,0 +1,33 @@
+"""SmolLM2-135M against transformers: 20 prompts, 64 greedy tokens each, all exact, in one batch on each wing.
+
+Goldens: tests/golden/make_dense.py. The model is fetched into the user's cache on first use.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.models.test_llama import check_answers, each_wing
+from vtlite import LLM
+from vtlite.checkpoint.resolve import resolve
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+PROMPTS = json.loads((GOLDEN / "smollm2_prompts.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def golden():
+    with np.load(GOLDEN / "smollm2.npz") as file:
+        return dict(file)
+
+
+@each_wing
+def test_tokens_and_logprobs_are_those_of_transformers(device, golden):
+    llm = LLM(resolve("smollm2"), device=device, kv_cache_bytes=1 << 28)
+    token_ids = [golden[f"prompt_{i:02d}"].tolist() for i in range(len(PROMPTS))]
+    encoded = [llm.tokenizer.encode(prompt) if isinstance(prompt, str)
+               else llm.tokenizer.encode(llm.render(prompt), add_special_tokens=False) for prompt in PROMPTS]
+    assert encoded == token_ids
+    check_answers(llm, token_ids, golden)
