@@ -11,6 +11,7 @@ import time
 import pytest
 
 from vtlite.cli import main
+from vtlite.commands.chat import Conversation, _converse
 from vtlite.engine.llm import LLM
 
 GREEDY = ["--device", "reference", "--temperature", "0"]
@@ -81,6 +82,25 @@ def test_a_model_without_a_chat_template_is_refused_with_what_to_use(tiny_checkp
     assert "has no chat template, so it cannot chat; use vtlite generate" in capsys.readouterr().err
 
 
+def test_neither_ctrl_c_at_the_prompt_nor_a_refused_message_ends_the_program(chat_checkpoint, monkeypatch, capsys):
+    typed = iter([KeyboardInterrupt, "m" * 600, "hi", EOFError])
+
+    def keyboard(prompt):
+        text = next(typed)
+        if isinstance(text, str):
+            return text
+        raise text
+
+    monkeypatch.setattr("builtins.input", keyboard)
+    llm = LLM(chat_checkpoint, device="reference")
+    conversation = Conversation(llm, llm.engine.sampling_params(temperature=0.0, max_tokens=8))
+    assert _converse(conversation) == 0
+    assert [question["content"] for question, _ in conversation.turns] == ["hi"]
+    captured = capsys.readouterr()
+    assert "Ctrl-D or /exit leaves." in captured.err
+    assert "maximum context length is 512 tokens" in captured.err
+
+
 class Terminal:
     """`vtlite` in a pseudo-terminal that it controls, so that Ctrl-C reaches it the way a keyboard's does."""
 
@@ -118,8 +138,6 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(chat_checkpoint):
         terminal.wait_for(r"hello\r\n[^\n]{3}")               # the echo, and the beginning of an answer
         terminal.type("\x03")
         terminal.wait_for(r"\(interrupted\)\s+> ")
-        terminal.type("\x03")                                 # with no answer to stop, it tells how to leave
-        terminal.wait_for(r"Ctrl-D or /exit leaves\.\s+> ")
         terminal.type("/system\r")
         terminal.wait_for(r"no system message\s+> ")
         terminal.type("\x04")

@@ -6,9 +6,10 @@ from contextlib import suppress
 
 from vtlite.commands.model import add_engine, add_model, add_sampling, load_llm, sampling_options
 from vtlite.commands.terminal import notice, show
-from vtlite.errors import RequestError
+from vtlite.errors import RequestError, VtliteError
 
 MAX_TOKENS = 1024
+EXITS = ("/exit", "/quit")
 HELP = """\
 /reset          forget the conversation
 /system TEXT    set the system message (without TEXT: show it); the conversation stays
@@ -37,7 +38,8 @@ def run(args: argparse.Namespace) -> int:
     from vtlite.checkpoint.resolve import resolve
     directory = resolve(args.model)
     if not ChatTemplate(directory).templates:
-        raise RequestError(f"{directory} has no chat template, so it cannot chat; use vtlite generate, which continues a text")
+        raise RequestError(f"{directory} has no chat template, so it cannot chat; "
+                           "use vtlite generate, which continues a text")
     llm = load_llm(directory, args)
     conversation = Conversation(llm, llm.engine.sampling_params(**given), args.system)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -92,19 +94,17 @@ def _converse(conversation: Conversation) -> int:
     while True:
         try:
             text = input("> ")
+            if text.strip() in EXITS:
+                return 0
+            if not _obey(conversation, text):
+                _say(conversation, text)
         except EOFError:
             print()
             return 0
-        except KeyboardInterrupt:
+        except KeyboardInterrupt:                        # at the prompt, or pressed once more after it stopped an answer
             print()
             notice("Ctrl-D or /exit leaves.")
-            continue
-        if text.strip() in ("/exit", "/quit"):
-            return 0
-        try:
-            if not _obey(conversation, text):
-                _say(conversation, text)
-        except RequestError as error:
+        except VtliteError as error:
             notice(str(error))
 
 
@@ -113,7 +113,7 @@ def _answer_lines(conversation: Conversation) -> int:
         sys.stdin.reconfigure(errors="replace")
     for line in sys.stdin:
         text = line.rstrip("\r\n")
-        if text.strip() in ("/exit", "/quit"):
+        if text.strip() in EXITS:
             break
         if not _obey(conversation, text) and _say(conversation, text).interrupted:
             return 130

@@ -22,7 +22,8 @@ def run(args: argparse.Namespace) -> int:
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("converting", total=None)
-        directory = convert(args.gguf, args.out_dir, args.dtype, lambda done, total: bar.update(task, completed=done, total=total))
+        directory = convert(args.gguf, args.out_dir, args.dtype,
+                            lambda done, total: bar.update(task, completed=done, total=total))
     size = sum(file.stat().st_size for file in directory.iterdir())
     print(f"{directory}: {size / 2**20:.1f} MiB; try: vtlite generate {args.out_dir} --prompt \"Hello\"")
     return 0

@@ -12,8 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
-BASE = {"ml_dtypes": "ml_dtypes", "safetensors": "safetensors", "tokenizers": "tokenizers", "jinja2": "jinja2", "rich": "rich",
-        "starlette": "starlette", "uvicorn": "uvicorn", "msgspec": "msgspec", "prometheus_client": "prometheus-client"}
+BASE = {"ml_dtypes": "ml_dtypes", "safetensors": "safetensors", "tokenizers": "tokenizers", "jinja2": "jinja2",
+        "rich": "rich", "starlette": "starlette", "uvicorn": "uvicorn", "msgspec": "msgspec", "prometheus_client": "prometheus-client"}
 EXTRAS = {     # extra: module, package, what it is for
     "hub": ("huggingface_hub", "huggingface-hub", "models from the Hugging Face Hub"),
     "gguf": ("gguf", "gguf", "vtlite convert"),
