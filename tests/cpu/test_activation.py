@@ -1,4 +1,4 @@
-"""silu_and_mul on a CPU against its definition."""
+"""Gated activations on a CPU against their definitions."""
 
 import numpy as np
 
@@ -18,3 +18,11 @@ def test_error_is_a_few_roundings(rng):
 def test_far_ends():
     x = np.float32([[-200, 200, np.nan, 1, 1, 1]])
     assert np.array_equal(cpu.silu_and_mul(x), np.float32([[-0.0, 200, np.nan]]), equal_nan=True)
+
+
+def test_gelu_and_sigmoid(rng):
+    x = 2 * rng.standard_normal((7, 134), np.float32)
+    assert np.allclose(cpu.gelu_tanh_and_mul(x), reference.gelu_tanh_and_mul(x.astype(np.float64)), rtol=1e-5, atol=1e-9)
+    gate = x[:, ::-1]
+    truth = reference.sigmoid_gate(x.astype(np.float64), gate.astype(np.float64))
+    assert np.allclose(cpu.sigmoid_gate(x, gate), truth, rtol=5e-7)

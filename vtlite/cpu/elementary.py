@@ -53,5 +53,6 @@ for _primitive, _implementation in _MEANING.items():
 for _function in (elementary._scale, elementary._sin_quadrant):
     register_jitable(_function)
 
-exp, log, sin, cos, silu = (register_jitable(error_model="numpy")(getattr(elementary, name))
-                            for name in ("exp", "log", "sin", "cos", "silu"))
+exp, log, sin, cos, sigmoid, silu, gelu_tanh = (
+    register_jitable(error_model="numpy")(getattr(elementary, name))
+    for name in ("exp", "log", "sin", "cos", "sigmoid", "silu", "gelu_tanh"))

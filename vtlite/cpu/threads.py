@@ -12,6 +12,6 @@ are told to sleep sooner, unless the environment says otherwise. It must be said
 import os
 import threading
 
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+os.environ.setdefault("GOMP_SPINCOUNT", "5000")
 
 launch = threading.Lock()
