@@ -1,0 +1,18 @@
+"""The op wing for NVIDIA GPUs: kernels in Python, one file per family, and the tools that compile, launch and emulate them.
+
+Importing a kernel module imports no compiler and needs no GPU. FAMILIES names the modules that define kernels.
+"""
+
+from importlib import import_module
+from importlib.util import find_spec
+
+FAMILIES = ("norm", "rope", "embed", "activation", "kv_cache", "sampling")
+
+
+def all_kernels() -> list:
+    """Every kernel of the package, by family and name."""
+    from vtlite.cuda.kernel import KERNELS
+    for family in FAMILIES:
+        if find_spec(f"{__name__}.{family}"):
+            import_module(f"{__name__}.{family}")
+    return [kernel for name, kernel in sorted(KERNELS.items()) if name.startswith(f"{__name__}.")]

@@ -1,0 +1,224 @@
+"""Kernels to cubins by numba-cuda-mlir, with or without a GPU.
+
+    compile_kernel(rms_norm_kernel.specialize(HIDDEN=4096), "sm_90a") -> Compiled(cubin, ptx, entry, figures)
+
+numba-cuda-mlir types the bound kernel and lowers it to MLIR; from there on the steps are ours, so that they hold what the
+kernels rely on: libnvvm runs with -fma=0 (a * b + c stays two roundings, as in Python), and ptxas reports registers and
+spills. Importing this module imports no compiler; compile_kernel does.
+"""
+
+import re
+import sys
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+
+import numpy as np
+
+from vtlite.cuda.binding import bind
+from vtlite.cuda.kernel import Specialized
+from vtlite.cuda.lang.primitive import COMPILED_AS, PRIMITIVES, chip_number
+from vtlite.cuda.lang.thread import Cuda, consteval
+from vtlite.cuda.lang.types import Parameter
+from vtlite.errors import DeviceError
+
+CHIPS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_120", "sm_121")
+PACKAGE, TESTED_VERSION = "numba-cuda-mlir", "0.6"
+SHARED_MEMORY, SHARED_ALIGNMENT = 3, 128              # address space; bytes
+OLDEST_MODERN = 100                     # libnvvm takes the IR of LLVM 7 for chips before this one
+
+
+class CompileError(DeviceError):
+    """A kernel does not compile, or there is no compiler; the message says which and what to do."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a kernel takes of the chip, per thread or block, as ptxas reports it."""
+
+    registers: int
+    stack_bytes: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+    shared_bytes: int                   # static
+
+
+@dataclass(frozen=True)
+class Compiled:
+    cubin: bytes
+    ptx: str
+    entry: str                          # the kernel's name in the cubin
+    figures: Figures
+
+    def describe(self) -> dict:
+        return {"entry": self.entry, **asdict(self.figures)}
+
+
+def compile_kernel(specialized: Specialized, chip: str) -> Compiled:
+    """Compile for one chip. CompileError if there is no compiler, or the kernel or the chip does not do."""
+    if chip not in CHIPS:
+        raise CompileError(f"{chip} is not a chip that vtlite compiles for; those are {', '.join(CHIPS)}")
+    if not specialized.runs_on(chip):
+        raise CompileError(f"{specialized.name} needs {specialized.kernel.needs}, {chip} was asked for")
+    mlir = _load_compiler()
+    try:
+        with _pretend_gpu(mlir, chip):
+            ptx = _to_ptx(mlir, specialized, chip)
+    except Exception as error:
+        raise CompileError(f"{specialized.name} does not compile for {chip}: {error}") from error
+    cubin, log = _assemble(ptx, chip)
+    entry = re.search(r"\.entry\s+([\w$]+)", ptx).group(1)
+    return Compiled(cubin, ptx, entry, _figures(log, entry))
+
+
+@cache
+def _load_compiler():
+    try:
+        found = version(PACKAGE)
+    except PackageNotFoundError:
+        raise CompileError(f'compiling kernels needs {PACKAGE}, which is not installed: pip install "vtlite[cuda]"') from None
+    if not found.startswith(TESTED_VERSION + "."):
+        raise CompileError(f'{PACKAGE} {found} is installed, vtlite compiles with {TESTED_VERSION}: pip install "vtlite[cuda]"')
+    import numba_cuda_mlir.compiler
+    import numba_cuda_mlir.cuda.experimental
+    import numba_cuda_mlir.descriptor
+    import numba_cuda_mlir.extending
+    import numba_cuda_mlir.mlir_optimization
+    numba_cuda_mlir.descriptor.mlir_target.ensure_initialized()
+    from vtlite.cuda import number_rules
+    number_rules.apply()
+    return numba_cuda_mlir
+
+
+class _pretend_gpu:
+    """numba-cuda-mlir asks the driver for the host's chip even when one is given: meanwhile, answer with the wanted one."""
+
+    NAME = "get_gpu_compute_capability"
+
+    def __init__(self, mlir, chip: str):
+        self._original = getattr(mlir.tools, self.NAME)
+        major, minor = divmod(chip_number(chip), 10)
+        self._answers = {tuple: (major, minor), int: chip_number(chip), str: f"sm_{major}{minor}"}
+
+    def __enter__(self):
+        self._patched = [module for name, module in list(sys.modules.items()) if name.startswith("numba_cuda_mlir")
+                         and getattr(module, self.NAME, None) is self._original]
+        for module in self._patched:
+            setattr(module, self.NAME, lambda as_type=str: self._answers[as_type])
+
+    def __exit__(self, *_):
+        for module in self._patched:
+            setattr(module, self.NAME, self._original)
+
+
+def _to_ptx(mlir, specialized: Specialized, chip: str) -> str:
+    cuda = mlir.cuda
+    options = {"chip": chip, "experimental_ast_transforms": True}
+    intrinsics = _intrinsics(chip)
+
+    def substitute(value):
+        if isinstance(value, Cuda):
+            return cuda
+        if value is consteval:
+            return mlir.cuda.experimental.consteval
+        if not callable(value):
+            return None
+        if value in COMPILED_AS:
+            return jit_device(bind(COMPILED_AS[value], {}, substitute, jit_device))
+        return intrinsics(value) if value in PRIMITIVES else None
+
+    @cache
+    def jit_device(function):
+        return cuda.jit(function, device=True, **options)
+
+    bound = bind(specialized.kernel.function, specialized.constants, substitute, jit_device)
+    mlir.extending.refresh_registries()             # the typing context learns of the new intrinsics
+    bounds = (specialized.threads, specialized.min_blocks)
+    kernel = cuda.jit(bound, launch_bounds=bounds, **options)
+    lowered = mlir.compiler._compile_only(kernel, tuple(_type_of(mlir, p) for p in specialized.signature))
+    return _optimize(mlir, lowered.metadata["mlir_module"], chip)
+
+
+@cache
+def _intrinsics(chip: str):
+    """function -> intrinsic, made once per chip: registering one is not free."""
+    from vtlite.cuda.lowering import as_intrinsic
+    return cache(lambda function: as_intrinsic(PRIMITIVES[function], chip))
+
+
+def _type_of(mlir, parameter: Parameter):
+    dtype = parameter.read_as if parameter.is_pointer else parameter.dtype
+    kind = getattr(mlir.types, np.dtype(dtype).name)
+    return mlir.types.CPointer(kind) if parameter.is_pointer else kind
+
+
+def _optimize(mlir, module, chip: str) -> str:
+    """MLIR -> PTX: numba-cuda-mlir's passes without the one that fuses, then libnvvm without fusing."""
+    optimization = mlir.mlir_optimization
+    from numba_cuda_mlir.lowering_utilities import context
+    from vtlite.cuda import number_rules
+    from numba_cuda_mlir.numba_cuda.cudadrv.nvvm import LibDevice
+    with context.get_context():
+        number_rules.let_narrow_integers_wrap(module)
+        passes = optimization.get_base_pipeline().replace("math-uplift-to-fma,", "")
+        optimization.PassManager.parse(passes).run(module.operation)
+        optimization.run_pre_codegen_patterns(module)
+        _place_shared_arrays(module)
+        if chip_number(chip) < OLDEST_MODERN:
+            llvm_ir = optimization._call_llvm70_capi(module, {"chip": chip}, gen_llvmir=True)
+            llvm_ir = llvm_ir.replace(b"i64:64:64-f32", b"i64:64:64-i128:128:128-f32")      # libnvvm insists on i128's entry
+            llvm_ir = re.sub(rb"(addrspace\(3\) global .*) zeroinitializer", rb"\1 undef", llvm_ir)
+        else:
+            llvm_ir = optimization._prepare_llvm_ir(module)
+        options = {"arch": f"compute_{chip.removeprefix('sm_')}", "fma": False}
+        return optimization._compile_to_ptx(llvm_ir, chip.removeprefix("sm_"), LibDevice(), options).decode().rstrip("\0 \n") + "\n"
+
+
+def _place_shared_arrays(module) -> None:
+    """Shared arrays start at multiples of 128 bytes, for vector accesses, ldmatrix and bulk copies; the dynamic one (of
+    size 0) is left for the launch to size.
+    """
+    from numba_cuda_mlir._mlir import ir
+    from numba_cuda_mlir.mlir.util import find_ops
+    alignment = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), SHARED_ALIGNMENT)
+    for operation in find_ops(module, lambda op: op.name == "llvm.mlir.global"):
+        attributes = operation.operation.attributes
+        if ir.IntegerAttr(attributes["addr_space"]).value == SHARED_MEMORY:
+            attributes["alignment"] = alignment
+            if "array<0 x" in str(attributes["global_type"]):
+                attributes["linkage"] = ir.Attribute.parse("#llvm.linkage<external>")
+
+
+def _assemble(ptx: str, chip: str) -> tuple[bytes, str]:
+    """PTX -> cubin and the assembler's report."""
+    from cuda.bindings import nvjitlink
+    handle = nvjitlink.create(3, [f"-arch={chip}", "-O3", "-verbose"])
+    try:
+        text = ptx.encode()
+        try:
+            nvjitlink.add_data(handle, nvjitlink.InputType.PTX, text, len(text), "kernel.ptx")
+            nvjitlink.complete(handle)
+        except nvjitlink.nvJitLinkError as error:
+            log = bytearray(nvjitlink.get_error_log_size(handle))
+            nvjitlink.get_error_log(handle, log)
+            raise CompileError(f"the assembler refuses the PTX for {chip}: {log.decode(errors='replace').strip()}") from error
+        cubin = bytearray(nvjitlink.get_linked_cubin_size(handle))
+        nvjitlink.get_linked_cubin(handle, cubin)
+        log = bytearray(nvjitlink.get_info_log_size(handle))
+        nvjitlink.get_info_log(handle, log)
+        return bytes(cubin), log.decode(errors="replace")
+    finally:
+        nvjitlink.destroy(handle)
+
+
+def _figures(log: str, entry: str) -> Figures:
+    report = log[log.index(f"Compiling entry function '{entry}'"):]
+
+    def number(pattern: str, default: int | None = None) -> int:
+        found = re.search(pattern, report)
+        if found is None and default is None:
+            raise CompileError(f"the assembler's report on {entry} lacks {pattern!r}: {report!r}")
+        return int(found.group(1)) if found else default
+
+    return Figures(number(r"Used (\d+) registers"), number(r"(\d+) bytes stack frame"), number(r"(\d+) bytes spill stores"),
+                   number(r"(\d+) bytes spill loads"), number(r"(\d+) bytes smem", 0))

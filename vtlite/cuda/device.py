@@ -1,0 +1,34 @@
+"""Which device kernels run on: a GPU, or the emulator. Both have the same face.
+
+VTLITE_DEVICE says which: a number (an ordinal of the driver, default 0) or `emulator`. A device has
+
+    name, chip ("sm_90a"), num_sms
+    empty(shape, dtype)  zeros(shape, dtype)  array(ndarray)  -> an array in its memory
+    launch(specialized, grid, *args, shared=None)             one kernel on the current stream; arrays pass as pointers
+    capture()                                                 a context; the graph it gives has replay()
+    synchronize()
+
+and an array has shape, dtype, nbytes, size, ndim, numpy(), copy_from(ndarray), view(dtype), reshape(...), x[a:b], fill(byte).
+"""
+
+import os
+from functools import cache
+
+from vtlite.errors import DeviceError
+
+
+def current():
+    """The device of this process, opened at the first call."""
+    return open_device(os.environ.get("VTLITE_DEVICE", "0"))
+
+
+@cache
+def open_device(name: str):
+    """The device with this name: "emulator" or an ordinal. DeviceError with the next action if it cannot be had."""
+    if name == "emulator":
+        from vtlite.cuda.emulated_device import EmulatedDevice
+        return EmulatedDevice()
+    if not name.isdecimal():
+        raise DeviceError(f"VTLITE_DEVICE is {name!r}; it must be a device's number, such as 0, or emulator")
+    from vtlite.cuda.runtime import GpuDevice
+    return GpuDevice(int(name))
