@@ -1,0 +1,96 @@
+"""Write a checkpoint's README.md from its training log, its samples and the logs of what it is compared with.
+
+    python model_card.py --model tiny-hybrid/ --log logs/tiny-hybrid.json --baseline logs/dense-8m.json \\
+        --samples samples/tiny-hybrid.json --corpus rows/corpus.json --conversations 150000
+"""
+import argparse
+import json
+from pathlib import Path
+
+ABOUT = {
+    "tiny-hybrid": "`Qwen3_5ForCausalLM`: 8 layers, three gated delta nets to one gated full attention; 4 key and 8 value "
+                   "heads of 64, 4 query and 2 key-value heads of 64, half of each rotated; tied embeddings.",
+    "tiny-mla": "`DeepseekV2ForCausalLM`: 6 layers of multi-head latent attention (latent 128, rope part 32, YaRN factor 4), "
+                "one dense layer, then 8 routed experts, 2 active, and 1 shared; untied embeddings.",
+    "tiny-dense": "`Qwen3ForCausalLM`: 6 layers, 4 query and 2 key-value heads of 64, QK-norm; tied embeddings.",
+}
+
+CARD = """---
+license: apache-2.0
+language: en
+pipeline_tag: text-generation
+---
+# {name}
+
+A small trained checkpoint that ships inside vtlite, so that a fresh machine has something to run and tests have real
+margins. {about} {parameters:,} parameters, bf16. It writes little stories, answers simple questions and chats in turns.
+It knows very little: treat what it says about the world as fiction.
+
+## Data
+Text written by [SmolLM2-135M-Instruct](https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct) (Apache-2.0, Q4_1
+weights) on one H200: {conversations:,} conversations from requests drawn from the lists in `bench/tiny/prompts.py`. After filtering for repetition,
+truncation and boilerplate: {documents:,} documents, {train_tokens:.1f} M tokens to train on and {held_out_tokens:.2f} M held out.
+The held-out documents answer requests that occur nowhere in the training part. Half of the single-turn stories are
+plain documents; everything else is in the chat template. The corpus is not kept; `bench/tiny/` makes it again.
+Tokenizer: byte-level BPE of 4096 entries, trained on the same text.
+
+## Training
+transformers' class, {steps:,} steps of {tokens_a_step:,} tokens ({passes} passes), rows of 1024 tokens that begin with a document,
+AdamW (0.9, 0.95), weight decay 0.1, peak learning rate {lr}, 100 steps of warm-up, then cosine, gradients clipped at 1, seed {seed}.
+bf16 weights and activations with float32 master weights. {seconds:.0f} s, with the other checkpoints training beside it on the same H200.
+
+## Held-out loss
+| model | parameters | nats a token |
+| --- | --- | --- |
+| **{name}** | {parameters:,} | **{held_out_loss:.4f}** |
+{baselines}
+
+{comparison}
+
+## Outputs
+Twenty requests with characters, topics and subjects that are in no prompt list, through the chat template, at most 320
+new tokens, float32 on a CPU; unedited and all shown. Sampled: temperature 0.7, top-p 0.9, seed 7.
+"cut" marks an answer that reached 320 tokens without an end token.
+
+{outputs}
+"""
+
+
+def quote(text: str) -> str:
+    return "\n".join(f"> {line}".rstrip() for line in text.strip().splitlines())
+
+
+def outputs(samples: list[dict]) -> str:
+    parts = []
+    for n, s in enumerate(samples, 1):
+        parts.append(f"### {n}. {s['request']}")
+        for way in "greedy", "sampled":
+            parts.append(f"*{way}{'' if s[way + '_ended'] else ', cut'}*\n\n{quote(s[way])}")
+    return "\n\n".join(parts)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", required=True, type=Path)
+    parser.add_argument("--log", required=True, type=Path)
+    parser.add_argument("--baseline", required=True, type=Path, nargs="+")
+    parser.add_argument("--samples", required=True, type=Path)
+    parser.add_argument("--corpus", required=True, type=Path)
+    parser.add_argument("--conversations", required=True, type=int)
+    args = parser.parse_args()
+    log, samples, corpus = (json.loads(p.read_text()) for p in (args.log, args.samples, args.corpus))
+    baselines = [json.loads(p.read_text()) for p in args.baseline]
+    rows = [f"| {b['shape']} (`{'Qwen3ForCausalLM' if 'dense' in b['shape'] else b['shape']}`, {b['steps']:,} steps) | "
+            f"{b['parameters']:,} | {b['held_out_loss']:.4f} |" for b in baselines]
+    name = log["shape"]
+    comparison = ("This checkpoint is itself a plain dense transformer; the line below it is the larger one that the other two "
+                  "are measured against." if name == "tiny-dense" else
+                  "The dense model has the same data, tokenizer, recipe and seed, and as nearly the same size as whole layers allow.")
+    fields = {k: v for k, v in log.items() if k != "curve"}
+    card = CARD.format(name=name, about=ABOUT[name], baselines="\n".join(rows), comparison=comparison,
+                       outputs=outputs(samples), conversations=args.conversations, **fields, **corpus)
+    (args.model / "README.md").write_text(card)
+
+
+if __name__ == "__main__":
+    main()
