@@ -42,7 +42,8 @@ def test_no_command_shows_the_commands(capsys):
 @pytest.mark.parametrize("arguments, sentence", [
     (["genrate"], "there is no command 'genrate'; did you mean 'generate'? (see vtlite --help)"),
     (["xyzzy"], "there is no command 'xyzzy' (see vtlite --help)"),
-    (["generate", "--max-token=5"], "unknown argument '--max-token'; did you mean '--max-tokens'? (see vtlite generate --help)"),
+    (["generate", "--max-token=5"],
+     "unknown argument '--max-token'; did you mean '--max-tokens'? (see vtlite generate --help)"),
     (["generate", "--max-tokens"], "--max-tokens: expected one argument (see vtlite generate --help)"),
     (["generate", "--seed", "x"], "--seed: invalid int value: 'x' (see vtlite generate --help)"),
     (["--verison"], "unknown argument '--verison'; did you mean '--version'? (see vtlite --help)"),

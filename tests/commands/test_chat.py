@@ -107,7 +107,8 @@ class Terminal:
     def __init__(self, *arguments):
         self.keyboard, screen = os.openpty()
         take_terminal = "import fcntl, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
-        command = [sys.executable, "-c", take_terminal + "from vtlite.cli import main; sys.exit(main(sys.argv[1:]))", *arguments]
+        code = take_terminal + "from vtlite.cli import main; sys.exit(main(sys.argv[1:]))"
+        command = [sys.executable, "-c", code, *arguments]
         self.process = subprocess.Popen(command, stdin=screen, stdout=screen, stderr=screen, start_new_session=True,
                                         env=os.environ | {"TERM": "dumb"})
         os.close(screen)

@@ -63,6 +63,14 @@ def test_a_broken_base_package_means_that_nothing_would_run(examine, monkeypatch
                                   "found": "no: numpy, ImportError: libopenblas.so: cannot open shared object file"}
 
 
+def test_an_engine_that_cannot_be_imported_would_not_run(examine, monkeypatch):
+    monkeypatch.setattr(doctor, "ENGINE", ("vtlite.engine.llm", "vtlite.lost"))
+    code, checks, uses = examine()
+    assert code == 1
+    assert checks["engine"]["found"] == "vtlite.lost: ModuleNotFoundError: No module named 'vtlite.lost'"
+    assert not uses[MAIN_COMMAND]["ok"]
+
+
 def test_a_cache_folder_that_cannot_be_made_is_a_problem(examine, monkeypatch, tmp_path, capsys):
     (tmp_path / "vtlite").write_text("a file where the folder should be")
     code, checks, uses = examine()

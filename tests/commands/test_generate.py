@@ -79,7 +79,8 @@ def test_json_is_one_object_with_all_that_is_known(tiny_checkpoint, capsys):
     answer = expected(tiny_checkpoint("qwen3"), lambda llm: llm.tokenizer.encode("Once"),
                       max_tokens=4, seed=shown["seed"], logprobs=2).outputs[0]
     assert (shown["text"], shown["token_ids"], shown["finish_reason"]) == (answer.text, answer.token_ids, "length")
-    assert [at["logprob"] for at in shown["logprobs"]] == [at[i].logprob for at, i in zip(answer.logprobs, answer.token_ids)]
+    chosen = [at[token_id].logprob for at, token_id in zip(answer.logprobs, answer.token_ids)]
+    assert [at["logprob"] for at in shown["logprobs"]] == chosen
     for at in shown["logprobs"]:
         assert [entry["rank"] for entry in at["top"]] == [1, 2]
 
@@ -94,8 +95,9 @@ def test_a_seed_gives_the_same_answer_and_its_absence_another(tiny_checkpoint, c
 
 
 def test_logprobs_are_a_table_after_the_text(tiny_checkpoint, capsys):
-    assert generate(tiny_checkpoint("qwen3"), "--prompt", "Once", "--max-tokens", "3", "--logprobs", "1", "--seed", "7") == 0
-    answer = expected(tiny_checkpoint("qwen3"), lambda llm: llm.tokenizer.encode("Once"), max_tokens=3, seed=7, logprobs=1)
+    model = tiny_checkpoint("qwen3")
+    assert generate(model, "--prompt", "Once", "--max-tokens", "3", "--logprobs", "1", "--seed", "7") == 0
+    answer = expected(model, lambda llm: llm.tokenizer.encode("Once"), max_tokens=3, seed=7, logprobs=1)
     lines = capsys.readouterr().out.removeprefix(answer.outputs[0].text + "\n").splitlines()
     assert lines[0].split() == ["token", "logprob", "probability", "rank", "alternatives"]
     assert len(lines) == 4

@@ -13,14 +13,15 @@ from vtlite.cli import main
 def served(monkeypatch):
     """Instead of a server, a record of what it was given."""
     calls = []
-    monkeypatch.setitem(sys.modules, "vtlite.serve.run", SimpleNamespace(serve=lambda *arguments: calls.append(arguments)))
+    server = SimpleNamespace(serve=lambda *arguments: calls.append(arguments))
+    monkeypatch.setitem(sys.modules, "vtlite.serve.run", server)
     return calls
 
 
 def test_options_reach_the_engine_and_the_server(tiny_checkpoint, served):
     assert main(["serve", str(tiny_checkpoint("qwen3")), "--device", "reference", "--port", "0", "--max-model-len", "128",
-                 "--max-num-seqs", "3", "--max-num-batched-tokens", "64", "--block-size", "8", "--kv-cache-bytes", "1.5MiB",
-                 "--no-enable-prefix-caching", "--scheduling-policy", "priority", "--api-key", "secret",
+                 "--max-num-seqs", "3", "--max-num-batched-tokens", "64", "--block-size", "8", "--kv-cache-bytes",
+                 "1.5MiB", "--no-enable-prefix-caching", "--scheduling-policy", "priority", "--api-key", "secret",
                  "--served-model-name", "a", "b"]) == 0
     [(engine, host, port, names, api_key)] = served
     assert (host, port, names, api_key) == ("127.0.0.1", 0, ["a", "b"], "secret")

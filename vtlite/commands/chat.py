@@ -5,7 +5,7 @@ import sys
 from contextlib import suppress
 
 from vtlite.commands.model import add_engine, add_model, add_sampling, load_llm, sampling_options
-from vtlite.commands.terminal import notice, show
+from vtlite.commands.terminal import notice, stream
 from vtlite.errors import RequestError, VtliteError
 
 MAX_TOKENS = 1024
@@ -141,8 +141,7 @@ def _obey(conversation: Conversation, text: str) -> bool:
 def _say(conversation: Conversation, text: str):
     """Stream the answer to a message and remember both; returns the Answer."""
     answer = conversation.ask(text)
-    for piece in answer:
-        show(piece)
+    stream(answer)
     print(flush=True)
     if answer.output.finish_reason != "stop":
         notice(f"({answer.ending()})")

@@ -13,13 +13,15 @@ from importlib.util import find_spec
 from pathlib import Path
 
 BASE = {"ml_dtypes": "ml_dtypes", "safetensors": "safetensors", "tokenizers": "tokenizers", "jinja2": "jinja2",
-        "rich": "rich", "starlette": "starlette", "uvicorn": "uvicorn", "msgspec": "msgspec", "prometheus_client": "prometheus-client"}
+        "rich": "rich", "starlette": "starlette", "uvicorn": "uvicorn", "msgspec": "msgspec",
+        "prometheus_client": "prometheus-client"}
 EXTRAS = {     # extra: module, package, what it is for
     "hub": ("huggingface_hub", "huggingface-hub", "models from the Hugging Face Hub"),
     "gguf": ("gguf", "gguf", "vtlite convert"),
     "gpu": ("cuda.core", "cuda-core", "running on an NVIDIA GPU, which later versions will do"),
     "cuda": ("numba_cuda_mlir", "numba-cuda-mlir", "compiling GPU kernels, which later versions will have"),
 }
+ENGINE = ("vtlite.engine.llm", "vtlite.cpu", "vtlite.serve.run")
 OLDEST_PYTHON = (3, 11)
 LITTLE_MEMORY = 1 << 30      # the smallest real model and its KV cache fit into less
 
@@ -35,7 +37,8 @@ class Check:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "The exit code is 0 if the main command (vtlite generate, on the CPU, with the default model) would run."
+    parser.epilog = ("The exit code is 0 if the main command (vtlite generate, on the CPU, with the default model) "
+                     "would run.")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
 
 
@@ -44,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     base = [_python(), _import("numpy"), _numba(), _base_packages()]
     broken = [check for check in base if check.ok is False]
     extras = [_extra(name) for name in EXTRAS]
-    machine = [_processor(), _nvidia(), _cache_folder()] + ([] if broken else [_memory(), _default_model()])
+    machine = [_processor(), _nvidia(), _cache_folder()] + ([] if broken else [_engine(), _memory(), _default_model()])
     checks = base + extras + machine
     uses = _uses(broken or [check for check in machine if check.ok is False], extras)
     if args.json:
@@ -138,8 +141,18 @@ def _nvidia() -> Check:
         return Check("NVIDIA GPU", None, str(error), "none needed for the CPU; a GPU needs NVIDIA's driver")
     if not devices:
         return Check("NVIDIA GPU", None, f"a driver for CUDA {major}.{minor}, but no device", "see what nvidia-smi says")
-    names = [f"{d.name} (sm_{d.compute_capability[0]}{d.compute_capability[1]}, {d.memory / 2**30:.0f} GiB)" for d in devices]
+    names = [f"{d.name} (sm_{''.join(map(str, d.compute_capability))}, {d.memory / 2**30:.0f} GiB)" for d in devices]
     return Check("NVIDIA GPU", True, f"{', '.join(names)}; driver for CUDA {major}.{minor}")
+
+
+def _engine() -> Check:
+    try:
+        for module in ENGINE:
+            import_module(module)
+    except Exception as error:      # as above
+        return Check("engine", False, f"{module}: {type(error).__name__}: {error}".splitlines()[0],
+                     "pip install --force-reinstall vtlite")
+    return Check("engine", True, "can be imported, with the operations for the CPU")
 
 
 def _memory() -> Check:

@@ -6,7 +6,7 @@ import secrets
 import sys
 
 from vtlite.commands.model import add_engine, add_model, add_sampling, load_llm, sampling_options
-from vtlite.commands.terminal import notice, read_text, show
+from vtlite.commands.terminal import notice, read_text, stream
 from vtlite.errors import RequestError
 
 MAX_TOKENS = 512
@@ -29,7 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--system", metavar="TEXT", help="system message for the chat template")
     parser.add_argument("--logprobs", type=int, metavar="K",
                         help="show each token's logprob and its K likeliest alternatives after the answer")
-    parser.add_argument("--json", action="store_true", help="print one JSON object: text, token ids, logprobs, usage, seed")
+    parser.add_argument("--json", action="store_true",
+                        help="print one JSON object: text, token ids, logprobs, usage, seed")
     add_sampling(parser, MAX_TOKENS)
     add_engine(parser)
 
@@ -74,8 +75,7 @@ def _prompt(args: argparse.Namespace) -> str:
 
 
 def _print_text(answer) -> int:
-    for piece in answer:
-        show(piece)
+    stream(answer)
     if not answer.output.text.endswith("\n"):
         print()
     if answer.output.logprobs:
@@ -122,7 +122,8 @@ def _print_logprobs(output) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("token", "logprob", "probability", "", "rank", "alternatives", box=None, header_style="bold", padding=(0, 1))
+    table = Table("token", "logprob", "probability", "", "rank", "alternatives",
+                  box=None, header_style="bold", padding=(0, 1))
     for column in (1, 2, 4):
         table.columns[column].justify = "right"
     for token_id, at in zip(output.token_ids, output.logprobs):

@@ -31,7 +31,8 @@ def add_sampling(parser: argparse.ArgumentParser, max_tokens: int) -> None:
     group.add_argument("--top-p", type=float, metavar="P", help="draw from the likeliest tokens that make up share P")
     group.add_argument("--top-k", type=int, metavar="K", help="draw from the K likeliest tokens; 0 = from all")
     group.add_argument("--min-p", type=float, metavar="P", help="drop tokens less likely than P times the likeliest")
-    group.add_argument("--repetition-penalty", type=float, metavar="R", help="above 1 makes tokens seen before less likely")
+    group.add_argument("--repetition-penalty", type=float, metavar="R",
+                       help="above 1 makes tokens seen before less likely")
     group.add_argument("--seed", type=int, metavar="S", help="the same seed gives the same answer; left out: a new one")
     group.add_argument("--stop", action="append", metavar="TEXT", help="end an answer before TEXT; may be repeated")
 

@@ -1,6 +1,7 @@
 """Where commands meet a person: the model's text, dim lines beside it, and prompts read from files."""
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from vtlite.errors import RequestError
@@ -13,6 +14,17 @@ def show(text: str) -> None:
     """A piece of a model's text on standard output, at once; on a terminal, without control characters."""
     sys.stdout.write(text.translate(VISIBLE) if sys.stdout.isatty() else text)
     sys.stdout.flush()
+
+
+def stream(pieces: Iterable[str]) -> None:
+    """Show an answer as it comes, and until then a spinner on standard error, if that is a terminal."""
+    from rich.console import Console
+    pieces = iter(pieces)
+    with Console(stderr=True).status("reading the prompt (the first run also compiles for this CPU)"):
+        first = next(pieces, "")
+    show(first)
+    for piece in pieces:
+        show(piece)
 
 
 def notice(text: str) -> None:
