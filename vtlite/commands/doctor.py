@@ -18,10 +18,11 @@ BASE = {"ml_dtypes": "ml_dtypes", "safetensors": "safetensors", "tokenizers": "t
 EXTRAS = {     # extra: module, package, what it is for
     "hub": ("huggingface_hub", "huggingface-hub", "models from the Hugging Face Hub"),
     "gguf": ("gguf", "gguf", "vtlite convert"),
-    "gpu": ("cuda.core", "cuda-core", "running on an NVIDIA GPU, which later versions will do"),
-    "cuda": ("numba_cuda_mlir", "numba-cuda-mlir", "compiling GPU kernels, which later versions will have"),
+    "gpu": ("cuda.core", "cuda-core", "running on an NVIDIA GPU"),
+    "cuda": ("numba_cuda_mlir", "numba-cuda-mlir", "compiling GPU kernels"),
 }
 ENGINE = ("vtlite.engine.llm", "vtlite.cpu", "vtlite.serve.run")
+NOT_YET = ("gpu", "cuda")     # extras that nothing in this version uses
 OLDEST_PYTHON = (3, 11)
 LITTLE_MEMORY = 1 << 30      # the smallest real model and its KV cache fit into less
 
@@ -113,7 +114,8 @@ def _extra(name: str) -> Check:
     try:
         return Check(f"extra {name}", True, f"{package} {version(package)}: {purpose}")
     except PackageNotFoundError:
-        return Check(f"extra {name}", None, f"{package} is not installed ({purpose})", f'pip install "vtlite[{name}]"')
+        advice = "nothing: this version runs on the CPU" if name in NOT_YET else f'pip install "vtlite[{name}]"'
+        return Check(f"extra {name}", None, f"{package} is not installed ({purpose})", advice)
 
 
 def _processor() -> Check:
@@ -138,7 +140,7 @@ def _nvidia() -> Check:
     try:
         (major, minor), devices = driver()
     except DriverError as error:
-        return Check("NVIDIA GPU", None, str(error), "none needed for the CPU; a GPU needs NVIDIA's driver")
+        return Check("NVIDIA GPU", None, str(error), "nothing: this version runs on the CPU")
     if not devices:
         return Check("NVIDIA GPU", None, f"a driver for CUDA {major}.{minor}, but no device", "see what nvidia-smi says")
     names = [f"{d.name} (sm_{''.join(map(str, d.compute_capability))}, {d.memory / 2**30:.0f} GiB)" for d in devices]
@@ -151,7 +153,7 @@ def _engine() -> Check:
             import_module(module)
     except Exception as error:      # as above
         return Check("engine", False, f"{module}: {type(error).__name__}: {error}".splitlines()[0],
-                     "pip install --force-reinstall vtlite")
+                     "install vtlite again")
     return Check("engine", True, "can be imported, with the operations for the CPU")
 
 
