@@ -19,6 +19,8 @@ ALLOWED = {
     "models": set(),
     "engine": {"models", "checkpoint", "reference", "cpu"},
     "serve": {"engine", "checkpoint", "vtlite"},
+    "commands": {"serve", "engine", "checkpoint", "vtlite"},
+    "cli": {"commands", "vtlite"},
 }
 NOT_EVEN_LEAVES = {"errors", "tap"}          # these import nothing of the project
 

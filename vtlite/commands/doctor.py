@@ -61,15 +61,17 @@ def run(args: argparse.Namespace) -> int:
 
 def _uses(problems: list[Check], extras: list[Check]) -> list[Check]:
     """What would run and what would not; the main command first."""
-    reason = problems[0] if problems else Check("", True, "yes")
-    here = [Check(name, reason.ok, f"no: {reason.name}, {reason.found}" if problems else "yes", reason.next)
-            for name in ("generate, chat, serve on the CPU", "the same with --device reference")]
-    cuda = Check("the same with --device cuda", None, "no: this version has no GPU kernels", "leave --device out")
-    needs = {"convert": "gguf", "models from the Hugging Face Hub": "hub"}
-    by_name = {check.name: check for check in extras}
-    optional = [Check(name, extra.ok, "yes" if extra.ok else f"no: {extra.found}", extra.next)
-                for name, extra in ((name, by_name[f"extra {needed}"]) for name, needed in needs.items())]
-    return here + [cuda] + optional
+    cpu = True, "yes", ""
+    if problems:
+        cpu = False, f"no: {problems[0].name}, {problems[0].found}", problems[0].next
+    extra = {check.name: (check.ok, "yes" if check.ok else f"no: {check.found}", check.next) for check in extras}
+    return [
+        Check("generate, chat, serve on the CPU", *cpu),
+        Check("the same with --device reference", *cpu),
+        Check("the same with --device cuda", None, "no: this version has no GPU kernels", "leave --device out"),
+        Check("convert", *extra["extra gguf"]),
+        Check("models from the Hugging Face Hub", *extra["extra hub"]),
+    ]
 
 
 def _python() -> Check:
