@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
-from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
@@ -20,7 +19,7 @@ from vtlite.serve.body import decode, read_body
 from vtlite.serve.call import Call
 from vtlite.serve.chat import ChatCall, render
 from vtlite.serve.completions import CompletionCall
-from vtlite.serve.errors import json_response, make_error, respond
+from vtlite.serve.errors import GenerationError, json_response, make_error, respond
 from vtlite.serve.protocol import (ChatRequest, CompletionRequest, DetokenizeRequest, ErrorResponse, ModelCard, ModelList,
                                    TokenizeRequest, Tokens)
 from vtlite.serve.served_model import ServedModel, off_loop
@@ -45,7 +44,7 @@ def create_app(llm: AsyncLLM, served_model_names: Sequence[str], api_key: str | 
         ],
         middleware=[Middleware(RequireKey, api_key)] if api_key else [],
         exception_handlers={error: respond for error in
-                            (HTTPException, RequestError, EngineDeadError, ClientDisconnect, Exception)},
+                            (HTTPException, RequestError, EngineDeadError, GenerationError, ClientDisconnect, Exception)},
     )
 
 
@@ -57,7 +56,7 @@ class RequireKey:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
-            given = Headers(scope=scope).get("authorization", "").encode()
+            given = dict(scope["headers"]).get(b"authorization", b"")
             if not secrets.compare_digest(given, self._expected):
                 error = make_error(401, "the API key is missing or wrong; send it as 'Authorization: Bearer KEY'")
                 await json_response(ErrorResponse(error), 401)(scope, receive, send)

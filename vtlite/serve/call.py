@@ -44,6 +44,9 @@ class Call(ABC):
             raise RequestError("stream_options goes with stream: true only", "stream_options")
         if self.stream and request.prompt_logprobs is not None:
             raise RequestError("prompt_logprobs cannot be streamed; leave out stream", "prompt_logprobs")
+        self.priority = request.priority or 0
+        if abs(self.priority) >= 2**31:
+            raise RequestError(f"priority should be in (-2^31, 2^31), found {self.priority}", "priority")
         self.stream_options = request.stream_options or StreamOptions()
         self.logprobs = LogprobWriter(model.tokenizer, bool(request.return_tokens_as_token_ids))
         self.params = self.read_params()
@@ -107,7 +110,7 @@ class Call(ABC):
 
     async def _deltas(self) -> AsyncGenerator[tuple[int, Delta], None]:
         """Deltas by prompt, with their tokens counted. GenerationError if the engine gives an answer up."""
-        async with aclosing(self.model.deltas(self.prompts, self.params, self.request.priority or 0)) as deltas:
+        async with aclosing(self.model.deltas(self.prompts, self.params, self.priority)) as deltas:
             async for prompt, delta in deltas:
                 if delta.error is not None:
                     raise GenerationError(delta.error)

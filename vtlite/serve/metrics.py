@@ -1,4 +1,4 @@
-"""Prometheus metrics under vLLM's names, so that its dashboards work: see README for the list.
+"""Prometheus metrics under vLLM's names and buckets, so that its dashboards work.
 
 What the engine counts is read when scraped; times are taken where deltas pass on their way to the client.
 """

@@ -1,0 +1,1 @@
+"""Tests of vtlite/serve, most of them against a live server."""
