@@ -112,20 +112,20 @@ def _shapes(config: dict) -> dict[str, tuple[int, ...]]:
     q_size, kv_size = heads * head_dim, config.get("num_key_value_heads", heads) * head_dim
     family = config["model_type"]
     attention_bias = config.get("attention_bias", False)
-    biased = {"q_proj": attention_bias or family == "qwen2", "o_proj": attention_bias, "gate_proj": config.get("mlp_bias", False)}
-    biased |= {"k_proj": biased["q_proj"], "v_proj": biased["q_proj"], "up_proj": biased["gate_proj"], "down_proj": biased["gate_proj"]}
-    projections = {
-        "self_attn.q_proj": (q_size, hidden), "self_attn.k_proj": (kv_size, hidden), "self_attn.v_proj": (kv_size, hidden),
-        "self_attn.o_proj": (hidden, q_size), "mlp.gate_proj": (inter, hidden), "mlp.up_proj": (inter, hidden),
-        "mlp.down_proj": (hidden, inter)}
+    biased = {"qkv": attention_bias or family == "qwen2", "o": attention_bias, "mlp": config.get("mlp_bias", False)}
+    projections = {   # name -> shape of the weight, which kind of bias
+        "self_attn.q_proj": ((q_size, hidden), "qkv"), "self_attn.k_proj": ((kv_size, hidden), "qkv"),
+        "self_attn.v_proj": ((kv_size, hidden), "qkv"), "self_attn.o_proj": ((hidden, q_size), "o"),
+        "mlp.gate_proj": ((inter, hidden), "mlp"), "mlp.up_proj": ((inter, hidden), "mlp"),
+        "mlp.down_proj": ((hidden, inter), "mlp")}
 
     shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (VOCAB_SIZE, hidden)}
     for layer in range(config["num_hidden_layers"]):
         prefix = f"model.layers.{layer}."
         shapes[prefix + "input_layernorm.weight"] = shapes[prefix + "post_attention_layernorm.weight"] = (hidden,)
-        for module, shape in projections.items():
+        for module, (shape, kind) in projections.items():
             shapes[f"{prefix}{module}.weight"] = shape
-            if biased[module.split(".")[1]]:
+            if biased[kind]:
                 shapes[f"{prefix}{module}.bias"] = shape[:1]
         if family == "qwen3":
             shapes[prefix + "self_attn.q_norm.weight"] = shapes[prefix + "self_attn.k_norm.weight"] = (head_dim,)

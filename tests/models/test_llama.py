@@ -4,17 +4,16 @@ Goldens: tests/golden/make_dense.py.
 """
 
 import hashlib
-from pathlib import Path
 from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-import vtlite.cpu
 import vtlite.reference
+from tests.models.goldens import WINGS, check_answers, each_wing, load_golden
 from tests.tiny_checkpoints import CONFIGS, prompts
-from vtlite import LLM, SamplingParams
+from vtlite import LLM
 from vtlite.checkpoint.weights import Weights
 from vtlite.config import ModelConfig
 from vtlite.models.registry import load_model
@@ -22,17 +21,14 @@ from vtlite.tap import collect
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 ROUNDING = 2.0**-8                       # largest relative error of rounding to bfloat16
-WINGS = {"reference": vtlite.reference, "cpu": vtlite.cpu}
 BLOCK_SIZE = 16
 
 tiny = pytest.mark.parametrize("name", CONFIGS)
-each_wing = pytest.mark.parametrize("device", WINGS)
 
 
 @pytest.fixture(scope="module")
 def golden():
-    with np.load(Path(__file__).parents[1] / "golden" / "dense_tiny.npz") as file:
-        return dict(file)
+    return load_golden("dense_tiny.npz")
 
 
 def run(directory, prompt: list[int], ops, dtype) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -79,33 +75,19 @@ def test_greedy_tokens_and_logprobs_are_those_of_transformers(name, device, tiny
     check_answers(llm, prompts(name), golden, f"{name}/")
 
 
-def check_answers(llm: LLM, token_id_prompts: list[list[int]], golden: dict, prefix: str = "") -> None:
-    """One batch, every token equal, every logprob within 1e-4."""
-    tokens, logprobs, margins = (golden[prefix + key] for key in ("tokens", "logprobs", "margins"))
-    params = SamplingParams(temperature=0, max_tokens=tokens.shape[1], ignore_eos=True, logprobs=0)
-    answers = [output.outputs[0] for output in llm.generate(token_id_prompts, params)]
-    found = np.array([answer.token_ids for answer in answers])
-    different = [f"prompt {p} token {t}: {found[p, t]}, transformers {tokens[p, t]} which led by {margins[p, t]:.2g}"
-                 for p, t in enumerate((found != tokens).argmax(axis=1)) if found[p, t] != tokens[p, t]]
-    assert not different, "; ".join(different)
-    found_logprobs = [[at[token].logprob for at, token in zip(a.logprobs, a.token_ids)] for a in answers]
-    np.testing.assert_allclose(found_logprobs, logprobs, rtol=0, atol=1e-4)
-
-
 @tiny
 def test_float64_differs_from_float32_by_float32_rounding(name, tiny_checkpoint):
-    """The bound: some 20 roundings a layer of 2^-24 each, grown by at most 10 on their way through attention."""
+    """The bound is twice what these checkpoints show: 11 to 24 times 2^-24, from some 20 roundings a layer."""
     exact, seen = run(tiny_checkpoint(name), prompts(name)[-1], vtlite.reference, np.float64)
     single, _ = run(tiny_checkpoint(name), prompts(name)[-1], vtlite.reference, np.float32)
     assert all(array.dtype == np.float64 for module, array in seen.items() if module != "lm_head")
-    assert 0 < relative_rms(single, exact) < 200 * 2.0**-24
+    assert 0 < relative_rms(single, exact) < 50 * 2.0**-24
 
 
 @tiny
-def test_bfloat16_rounds_at_every_op_and_errs_no_more_than_transformers(name, tiny_checkpoint, golden):
+def test_bfloat16_rounds_at_every_op_and_errs_less_than_transformers(name, tiny_checkpoint, golden):
+    """It shows 2.6 to 5.1 times 2^-8 against 3.7 to 7.9, because projections, norms and rope round once."""
     exact, _ = run(tiny_checkpoint(name), prompts(name)[-1], vtlite.reference, np.float64)
     rounded, seen = run(tiny_checkpoint(name), prompts(name)[-1], vtlite.reference, BF16)
     assert all(array.dtype == BF16 for module, array in seen.items() if module != "lm_head")
-    assert ROUNDING < relative_rms(rounded, exact) < 1.1 * golden[f"{name}/bfloat16_error"]
-
-
+    assert ROUNDING < relative_rms(rounded, exact) < golden[f"{name}/bfloat16_error"]

@@ -6,16 +6,10 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import vtlite.reference
-from tests.tiny_checkpoints import CONFIGS
 from vtlite.checkpoint.weights import Weights
 from vtlite.config import ModelConfig
 from vtlite.errors import CheckpointError, ConfigError
 from vtlite.models.registry import load_model
-
-
-def config_of(name: str, **changes) -> ModelConfig:
-    """The config of a tiny checkpoint with some fields replaced."""
-    return ModelConfig("/models/x/config.json", CONFIGS[name] | changes)
 
 
 def load(directory, **changes):
@@ -39,7 +33,7 @@ def copy(source, directory, edit):
     ({"architectures": []}, r"'architectures' should name one class, found \[\]"),
     ({"architectures": "LlamaForCausalLM"}, "'architectures' should be list, found 'LlamaForCausalLM'"),
     ({"hidden_act": "gelu"}, "'hidden_act' is 'gelu', which is not implemented .*'silu'"),
-    ({"quantization_config": {"quant_method": "fp8"}}, "'quantization_config' is {'quant_method': 'fp8'}, which is not implemented"),
+    ({"quantization_config": {"quant_method": "fp8"}}, "'quantization_config' is {'quant_method': 'fp8'}, which is not"),
     ({"partial_rotary_factor": 0.5}, "'partial_rotary_factor' is 0.5, which is not implemented"),
     ({"pretraining_tp": 2}, "'pretraining_tp' is 2, which is not implemented"),
     ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope scaling 'yarn' is not implemented"),
@@ -64,15 +58,16 @@ def test_a_config_that_asks_for_what_is_not_implemented_names_file_field_and_val
 
 
 @pytest.mark.parametrize("changes", [
-    {"hidden_act": None}, {"partial_rotary_factor": 1.0}, {"quantization_config": None}, {"rope_scaling": {"rope_type": "default"}},
-    {"a_field_of_another_library": 1}, {"layer_types": ["full_attention"] * 2},
+    {"hidden_act": None}, {"partial_rotary_factor": 1.0}, {"quantization_config": None},
+    {"rope_scaling": {"rope_type": "default"}}, {"a_field_of_another_library": 1}, {"layer_types": ["full_attention"] * 2},
 ])
 def test_fields_that_change_nothing_are_accepted(changes, tiny_checkpoint):
     load(tiny_checkpoint("llama_biases"), **changes)
 
 
 @pytest.mark.parametrize("name, changes, found", [
-    ("qwen3", {"intermediate_size": 96}, r"model.safetensors: tensor 'model.layers.0.mlp.gate_proj.weight': expected shape \[96, 72\] .*found \[100, 72\]"),
+    ("qwen3", {"intermediate_size": 96},
+     r"model.safetensors: tensor 'model.layers.0.mlp.gate_proj.weight': expected shape \[96, 72\] .*found \[100, 72\]"),
     ("qwen3", {"head_dim": None}, r"'model.layers.0.self_attn.q_proj.weight': expected shape \[72, 72\] .*found \[120, 72\]"),
     ("qwen3", {"num_hidden_layers": 2}, "does not use 11 of the checkpoint's 36 tensors: model.layers.2"),
     ("qwen3", {"num_hidden_layers": 4}, "tensor 'model.layers.3.input_layernorm.weight' .*is missing"),
@@ -88,8 +83,8 @@ def test_weights_that_contradict_the_config_name_file_and_tensor(name, changes, 
 
 
 def test_a_tensor_the_model_has_no_place_for_is_named(tiny_checkpoint, tmp_path):
-    extra = np.zeros(3, ml_dtypes.bfloat16)
-    directory = copy(tiny_checkpoint("qwen3"), tmp_path, lambda tensors: tensors.update({"model.layers.0.self_attn.sinks": extra}))
+    extra = {"model.layers.0.self_attn.sinks": np.zeros(3, ml_dtypes.bfloat16)}
+    directory = copy(tiny_checkpoint("qwen3"), tmp_path, lambda tensors: tensors.update(extra))
     with pytest.raises(CheckpointError, match=r"does not use 1 of .*: model.layers.0.self_attn.sinks \[3\]"):
         load(directory)
 

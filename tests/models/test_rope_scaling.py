@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tests.models.test_registry import config_of
+from vtlite.config import ModelConfig
 from vtlite.errors import ConfigError
 from vtlite.models.rope_scaling import inverse_frequencies
 
@@ -14,7 +14,8 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_fr
 
 
 def frequencies(rotary_dim: int, **fields) -> np.ndarray:
-    return inverse_frequencies(config_of("llama_biases", **fields), rotary_dim)
+    """Of a config.json with these fields."""
+    return inverse_frequencies(ModelConfig("/models/x/config.json", fields), rotary_dim)
 
 
 @pytest.mark.parametrize("rotary_dim, theta", [(2, 10000.0), (64, 10000.0), (20, 1e6), (128, 5e5)])

@@ -4,23 +4,19 @@ Goldens: tests/golden/make_dense.py. The model is fetched into the user's cache 
 """
 
 import json
-from pathlib import Path
 
-import numpy as np
 import pytest
 
-from tests.models.test_llama import check_answers, each_wing
+from tests.models.goldens import GOLDEN, check_answers, each_wing, load_golden
 from vtlite import LLM
 from vtlite.checkpoint.resolve import resolve
 
-GOLDEN = Path(__file__).parents[1] / "golden"
 PROMPTS = json.loads((GOLDEN / "smollm2_prompts.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
 def golden():
-    with np.load(GOLDEN / "smollm2.npz") as file:
-        return dict(file)
+    return load_golden("smollm2.npz")
 
 
 @each_wing

@@ -10,7 +10,8 @@ from tests.reference.bounds import BF16, PRECISIONS, assert_is_rounding_of, draw
 from vtlite.reference import rms_norm
 
 
-@given(st.integers(1, 5), st.integers(1, 70), st.sampled_from([1e-6, 1e-5, 0.5]), st.sampled_from(PRECISIONS), st.integers(0, 99))
+@given(st.integers(1, 5), st.integers(1, 70), st.sampled_from([1e-6, 1e-5, 0.5]), st.sampled_from(PRECISIONS),
+       st.integers(0, 99))
 def test_divides_by_the_root_mean_square_and_scales(T, D, eps, dtype, seed):
     rng = np.random.default_rng(seed)
     x, weight = draw(rng, (T, D), dtype), draw(rng, D, BF16)
