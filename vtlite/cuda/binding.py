@@ -60,27 +60,35 @@ def is_device_function(value: Any) -> bool:
 
 def reached(function: types.FunctionType, constants: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """(name, text) of everything that decides what a kernel computes: its source, that of its device functions, the PTX of
-    its primitives, and the values of its constants. Each once, in a fixed order.
+    its primitives, and the values of its constants. In a fixed order.
     """
-    seen, queue = {function}, [function]
-    while queue:
-        current = queue.pop(0)
+    for current in functions_reached(function, constants):
+        if current in PRIMITIVES:
+            yield current.__qualname__, repr(sorted(PRIMITIVES[current].ptx.items()))
+            continue
         yield current.__qualname__, textwrap.dedent(inspect.getsource(current))
-        for name in sorted(_global_names(current)):
-            if name in constants or name not in current.__globals__:
-                continue
-            value = current.__globals__[name]
-            value = COMPILED_AS.get(value, value) if isinstance(value, types.FunctionType) else value
-            if is_device_function(value):
-                if value not in seen:
-                    seen.add(value)
-                    queue.append(value)
-            elif isinstance(value, types.FunctionType) and value in PRIMITIVES:
-                yield f"{current.__qualname__}.{name}", repr(sorted(PRIMITIVES[value].ptx.items()))
-            else:
+        for name, value in _globals(current, constants):
+            if not isinstance(value, types.FunctionType):
                 yield f"{current.__qualname__}.{name}", _describe(value)
     for name in sorted(constants):
         yield name, _describe(constants[name])
+
+
+def functions_reached(function: types.FunctionType, constants: Mapping[str, Any]) -> list[types.FunctionType]:
+    """The function, every device function that it reaches and every primitive, in a fixed order."""
+    found = [function]
+    for current in found:
+        if current not in PRIMITIVES:
+            called = [COMPILED_AS.get(value, value) for _, value in _globals(current, constants)
+                      if isinstance(value, types.FunctionType) and value is not consteval]
+            found += [value for value in called if value not in found]
+    return found
+
+
+def _globals(function: types.FunctionType, constants: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The globals that a function uses, by name, without those that constants replace."""
+    scope = function.__globals__
+    return [(name, scope[name]) for name in sorted(_global_names(function)) if name in scope and name not in constants]
 
 
 def _global_names(function: types.FunctionType) -> set[str]:

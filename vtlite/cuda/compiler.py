@@ -10,12 +10,13 @@ spills. Importing this module imports no compiler; compile_kernel does.
 import re
 import sys
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
+from types import FunctionType
 
 import numpy as np
 
-from vtlite.cuda.binding import bind
+from vtlite.cuda.binding import bind, functions_reached
 from vtlite.cuda.kernel import Specialized
 from vtlite.cuda.lang.primitive import COMPILED_AS, PRIMITIVES, chip_number
 from vtlite.cuda.lang.thread import Cuda, consteval
@@ -62,13 +63,23 @@ def compile_kernel(specialized: Specialized, chip: str) -> Compiled:
         raise CompileError(f"{specialized.name} needs {specialized.kernel.needs}, {chip} was asked for")
     mlir = _load_compiler()
     try:
-        with _pretend_gpu(mlir, chip):
-            ptx = _to_ptx(mlir, specialized, chip)
+        module = _lower(specialized, _front_end_chip(specialized, chip))
+        ptx = _to_ptx(mlir, module, chip)
     except Exception as error:
         raise CompileError(f"{specialized.name} does not compile for {chip}: {error}") from error
     cubin, log = _assemble(ptx, chip)
     entry = re.search(r"\.entry\s+([\w$]+)", ptx).group(1)
     return Compiled(cubin, ptx, entry, _figures(log, entry))
+
+
+def _front_end_chip(specialized: Specialized, chip: str) -> str:
+    """The lowest chip for which the kernel's primitives have the same PTX: what differs between chips comes after lowering,
+    which takes most of the time, so one lowering serves several chips.
+    """
+    used = [PRIMITIVES[function] for function in functions_reached(specialized.kernel.function, specialized.constants)
+            if function in PRIMITIVES]
+    wanted = [primitive.template(chip) for primitive in used]
+    return next(candidate for candidate in CHIPS if [primitive.template(candidate) for primitive in used] == wanted)
 
 
 @cache
@@ -111,17 +122,19 @@ class _pretend_gpu:
             setattr(module, self.NAME, self._original)
 
 
-def _to_ptx(mlir, specialized: Specialized, chip: str) -> str:
-    cuda = mlir.cuda
+@lru_cache(maxsize=2)
+def _lower(specialized: Specialized, chip: str) -> str:
+    """Type a kernel and lower it to MLIR."""
+    mlir = _load_compiler()
+    cuda, intrinsics = mlir.cuda, _intrinsics(chip)
     options = {"chip": chip, "experimental_ast_transforms": True}
-    intrinsics = _intrinsics(chip)
 
     def substitute(value):
         if isinstance(value, Cuda):
             return cuda
         if value is consteval:
-            return mlir.cuda.experimental.consteval
-        if not callable(value):
+            return cuda.experimental.consteval
+        if not isinstance(value, FunctionType):
             return None
         if value in COMPILED_AS:
             return jit_device(bind(COMPILED_AS[value], {}, substitute, jit_device))
@@ -129,14 +142,14 @@ def _to_ptx(mlir, specialized: Specialized, chip: str) -> str:
 
     @cache
     def jit_device(function):
-        return cuda.jit(function, device=True, **options)
+        return cuda.jit(function, device=True, inline="never", **options)       # MLIR inlines them, sooner than Numba would
 
     bound = bind(specialized.kernel.function, specialized.constants, substitute, jit_device)
     mlir.extending.refresh_registries()             # the typing context learns of the new intrinsics
-    bounds = (specialized.threads, specialized.min_blocks)
-    kernel = cuda.jit(bound, launch_bounds=bounds, **options)
-    lowered = mlir.compiler._compile_only(kernel, tuple(_type_of(mlir, p) for p in specialized.signature))
-    return _optimize(mlir, lowered.metadata["mlir_module"], chip)
+    kernel = cuda.jit(bound, launch_bounds=(specialized.threads, specialized.min_blocks), **options)
+    with _pretend_gpu(mlir, chip):
+        lowered = mlir.compiler._compile_only(kernel, tuple(_type_of(mlir, p) for p in specialized.signature))
+    return str(lowered.metadata["mlir_module"])
 
 
 @cache
@@ -152,13 +165,16 @@ def _type_of(mlir, parameter: Parameter):
     return mlir.types.CPointer(kind) if parameter.is_pointer else kind
 
 
-def _optimize(mlir, module, chip: str) -> str:
+def _to_ptx(mlir, lowered: str, chip: str) -> str:
     """MLIR -> PTX: numba-cuda-mlir's passes without the one that fuses, then libnvvm without fusing."""
-    optimization = mlir.mlir_optimization
+    from numba_cuda_mlir._mlir import ir
     from numba_cuda_mlir.lowering_utilities import context
-    from vtlite.cuda import number_rules
     from numba_cuda_mlir.numba_cuda.cudadrv.nvvm import LibDevice
-    with context.get_context():
+
+    from vtlite.cuda import number_rules
+    optimization = mlir.mlir_optimization
+    with context.get_context(), _pretend_gpu(mlir, chip):
+        module = ir.Module.parse(lowered)
         number_rules.let_narrow_integers_wrap(module)
         passes = optimization.get_base_pipeline().replace("math-uplift-to-fma,", "")
         optimization.PassManager.parse(passes).run(module.operation)
@@ -170,8 +186,15 @@ def _optimize(mlir, module, chip: str) -> str:
             llvm_ir = re.sub(rb"(addrspace\(3\) global .*) zeroinitializer", rb"\1 undef", llvm_ir)
         else:
             llvm_ir = optimization._prepare_llvm_ir(module)
-        options = {"arch": f"compute_{chip.removeprefix('sm_')}", "fma": False}
-        return optimization._compile_to_ptx(llvm_ir, chip.removeprefix("sm_"), LibDevice(), options).decode().rstrip("\0 \n") + "\n"
+        arch = chip.removeprefix("sm_")
+        ptx = optimization._compile_to_ptx(llvm_ir, arch, LibDevice(), {"arch": f"compute_{arch}", "fma": False}).decode()
+    return _renumber(ptx.rstrip("\0 \n") + "\n")
+
+
+def _renumber(ptx: str) -> str:
+    """Shared arrays carry the number of arrays that this process has compiled; count within the kernel instead."""
+    names = {name: f"shared_{i}" for i, name in enumerate(dict.fromkeys(re.findall(r"static_shared_memory_\d+", ptx)))}
+    return re.sub(r"static_shared_memory_\d+", lambda match: names[match[0]], ptx)
 
 
 def _place_shared_arrays(module) -> None:
