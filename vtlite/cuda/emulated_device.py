@@ -2,11 +2,16 @@
 
 import contextlib
 import math
+from functools import cache
+from types import FunctionType
 
 import numpy as np
 
 from vtlite.cuda import emulator
-from vtlite.cuda.emulated_memory import POISON, Allocation, Pointer
+from vtlite.cuda.binding import bind
+from vtlite.cuda.emulated_arithmetic import FAST
+from vtlite.cuda.emulated_memory import Allocation, Pointer
+from vtlite.cuda.lang.types import READ_AS
 from vtlite.errors import DeviceError
 
 
@@ -91,12 +96,12 @@ class Graph:
 
 
 class EmulatedDevice:
-    """A GPU made of NumPy and greenlets. `seed` and `races` as in `emulator.Launch`."""
+    """A GPU made of NumPy and greenlets. `seed` and `races` as in `emulator.Launch`; tests switch races on."""
 
+    name, chip = "emulator", "sm_90a"                # the chip whose tensor core it has
     num_sms = 132
-    chip = "emulator"
 
-    def __init__(self, seed: int | None = None, races: bool = True):
+    def __init__(self, seed: int | None = None, races: bool = False):
         self.seed, self.races = seed, races
         self._graph: Graph | None = None
         self._count = 0
@@ -120,10 +125,10 @@ class EmulatedDevice:
         signature = specialized.signature
         if len(arguments) != len(signature):
             raise DeviceError(f"kernel {specialized.name} takes {len(signature)} arguments, found {len(arguments)}")
-        arguments = tuple(_argument(value, parameter) for value, parameter in zip(arguments, signature))
+        arguments = tuple(_argument(value, parameter, specialized.name) for value, parameter in zip(arguments, signature))
 
         def run():
-            emulator.launch(specialized.python, grid, specialized.threads, arguments, name=specialized.name,
+            emulator.launch(_python(specialized), grid, specialized.threads, arguments, name=specialized.name,
                             shared=specialized.shared if shared is None else shared, seed=self.seed, races=self.races)
 
         run() if self._graph is None else self._graph.launches.append(run)
@@ -147,16 +152,17 @@ class EmulatedDevice:
         return DeviceArray(Allocation(name, math.prod(shape) * dtype.itemsize, data), 0, shape, dtype)
 
 
-def _argument(value, parameter):
+@cache
+def _python(specialized) -> FunctionType:
+    """The kernel as Python, its constants in force, with the fast forms of scalar arithmetic."""
+    return bind(specialized.kernel.function, specialized.constants,
+                lambda value: FAST.get(value) if isinstance(value, FunctionType) else None)
+
+
+def _argument(value, parameter, kernel: str):
     if not parameter.is_pointer:
         return np.dtype(parameter.dtype).type(value)
-    if not isinstance(value, DeviceArray):
-        raise DeviceError(f"parameter {parameter.name} is a pointer and takes a DeviceArray, found {type(value).__name__}")
-    return value.pointer(_storage(parameter.dtype))
-
-
-def _storage(dtype) -> np.dtype:
-    """Kernels see narrow floats as bit patterns."""
-    dtype = np.dtype(dtype)
-    narrow_float = dtype.itemsize <= 2 and dtype.kind not in "iub"
-    return np.dtype(f"u{dtype.itemsize}") if narrow_float else dtype
+    if not isinstance(value, DeviceArray) or value.dtype != parameter.dtype:
+        raise DeviceError(f"{kernel}: {parameter.text} takes a device array of {parameter.dtype}, found "
+                          f"{value if isinstance(value, DeviceArray) else type(value).__name__}")
+    return value.pointer(READ_AS.get(parameter.dtype, parameter.dtype))

@@ -208,16 +208,19 @@ class LocalArray:
 
     def __init__(self, name: str, dtype, shape: tuple[int, ...]):
         self.name, self.type, self.shape = name, np.dtype(dtype).type, shape
-        self.values = [None] * math.prod(shape)
+        self.values: dict = {}                     # index as written -> value
 
     def __getitem__(self, index):
-        value = self.values[flat_index(index, self.shape, self.name)]
-        if value is None:
-            raise UninitialisedRead(f"read of {self.name}[{index}], which was never written")
-        return value
+        try:
+            return self.values[index]
+        except KeyError:
+            flat_index(index, self.shape, self.name)
+            raise UninitialisedRead(f"read of {self.name}[{index}], which was never written") from None
 
     def __setitem__(self, index, value):
-        self.values[flat_index(index, self.shape, self.name)] = self.type(value)
+        if index not in self.values:
+            flat_index(index, self.shape, self.name)
+        self.values[index] = value if type(value) is self.type else self.type(value)
 
 
 def flat_index(index, shape: tuple[int, ...], name: str) -> int:

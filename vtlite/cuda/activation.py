@@ -1,0 +1,132 @@
+"""Gated activations    y = silu(gate) * up,   y = gelu_tanh(gate) * up,   y = x * sigmoid(gate)
+
+gate_up [T, 2 F] bf16, gate first; x, gate, y [T, F] bf16; computed in f32, one rounding to bf16. No sums.
+Bytes: 6 T F; bound by memory, and nearly by instructions: the exponential and the division take about 40 per element.
+"""
+
+import numpy as np
+
+from vtlite import reference
+from vtlite.cuda.device import current
+from vtlite.cuda.kernel import device, kernel
+from vtlite.cuda.lang import (bf16, bf16x2_high, bf16x2_low, consteval, cuda, div, f32, f32_to_bf16x2, load_u32x4, mul, ptr,
+                              store_u32x4, u32)
+from vtlite.elementary import exp, gelu_tanh, silu
+from vtlite.errors import DeviceError
+from vtlite.opspec import OpSpec
+
+THREADS = 256
+PER_THREAD = 2                   # vectors of 8 outputs per thread: 64 bytes of loads in flight
+
+INTERMEDIATE = 14336             # F, a multiple of 8
+GELU = False
+
+
+@device
+def activated(gate, up):
+    """silu(gate) * up, or gelu, for pairs of bf16."""
+    if GELU:
+        return f32_to_bf16x2(mul(gelu_tanh(bf16x2_low(gate)), bf16x2_low(up)), mul(gelu_tanh(bf16x2_high(gate)), bf16x2_high(up)))
+    return f32_to_bf16x2(mul(silu(bf16x2_low(gate)), bf16x2_low(up)), mul(silu(bf16x2_high(gate)), bf16x2_high(up)))
+
+
+@device
+def gated(x, gate):
+    """x * sigmoid(gate) for pairs of bf16, as x / (1 + e^-gate)."""
+    return f32_to_bf16x2(div(bf16x2_low(x), f32(1) + exp(-bf16x2_low(gate))), div(bf16x2_high(x), f32(1) + exp(-bf16x2_high(gate))))
+
+
+@kernel((ptr(bf16), ptr(bf16), u32), threads=THREADS, constants=("INTERMEDIATE", "GELU"),
+        prebuild=[{"INTERMEDIATE": f, "GELU": False} for f in (512, 1536, 2560, 3072, 4864, 6144, 8192, 9728, 11008, 14336, 17408)])
+def activate_and_mul_kernel(gate_up, y, num_vectors):
+    first = u32(cuda.blockIdx.x) * u32(THREADS * PER_THREAD) + u32(cuda.threadIdx.x)
+    gates, ups = cuda.local.array((PER_THREAD, 4), u32), cuda.local.array((PER_THREAD, 4), u32)
+    for n in consteval(range(PER_THREAD)):
+        vector = first + u32(n * THREADS)
+        if vector < num_vectors:
+            row = vector // u32(INTERMEDIATE // 8)
+            gate = vector + row * u32(INTERMEDIATE // 8)                   # a row of gate_up is twice as long
+            gates[n, 0], gates[n, 1], gates[n, 2], gates[n, 3] = load_u32x4(gate_up, gate)
+            ups[n, 0], ups[n, 1], ups[n, 2], ups[n, 3] = load_u32x4(gate_up, gate + u32(INTERMEDIATE // 8))
+    for n in consteval(range(PER_THREAD)):
+        vector = first + u32(n * THREADS)
+        if vector < num_vectors:
+            store_u32x4(y, vector, activated(gates[n, 0], ups[n, 0]), activated(gates[n, 1], ups[n, 1]),
+                        activated(gates[n, 2], ups[n, 2]), activated(gates[n, 3], ups[n, 3]))
+
+
+@kernel((ptr(bf16), ptr(bf16), ptr(bf16), u32), threads=THREADS)
+def sigmoid_gate_kernel(x, gate, y, num_vectors):
+    first = u32(cuda.blockIdx.x) * u32(THREADS * PER_THREAD) + u32(cuda.threadIdx.x)
+    values, gates = cuda.local.array((PER_THREAD, 4), u32), cuda.local.array((PER_THREAD, 4), u32)
+    for n in consteval(range(PER_THREAD)):
+        vector = first + u32(n * THREADS)
+        if vector < num_vectors:
+            values[n, 0], values[n, 1], values[n, 2], values[n, 3] = load_u32x4(x, vector)
+            gates[n, 0], gates[n, 1], gates[n, 2], gates[n, 3] = load_u32x4(gate, vector)
+    for n in consteval(range(PER_THREAD)):
+        vector = first + u32(n * THREADS)
+        if vector < num_vectors:
+            store_u32x4(y, vector, gated(values[n, 0], gates[n, 0]), gated(values[n, 1], gates[n, 1]),
+                        gated(values[n, 2], gates[n, 2]), gated(values[n, 3], gates[n, 3]))
+
+
+def silu_and_mul(gate_up, *, out=None):
+    """gate_up [T, 2 F] bf16 -> silu(gate) * up [T, F] bf16."""
+    return _activate_and_mul(gate_up, False, out)
+
+
+def gelu_tanh_and_mul(gate_up, *, out=None):
+    """gate_up [T, 2 F] bf16 -> gelu_tanh(gate) * up [T, F] bf16."""
+    return _activate_and_mul(gate_up, True, out)
+
+
+def sigmoid_gate(x, gate, *, out=None):
+    """x, gate of one shape, bf16 -> x * sigmoid(gate) bf16. out may be x."""
+    y = current().empty(x.shape, bf16) if out is None else out
+    vectors = _vectors(x.size)
+    current().launch(sigmoid_gate_kernel.specialize(), _grid(vectors), x, gate, y, vectors)
+    return y
+
+
+def _activate_and_mul(gate_up, gelu: bool, out):
+    tokens, width = gate_up.shape
+    y = current().empty((tokens, width // 2), bf16) if out is None else out
+    vectors = tokens * _vectors(width // 2)
+    current().launch(activate_and_mul_kernel.specialize(INTERMEDIATE=width // 2, GELU=gelu), _grid(vectors), gate_up, y, vectors)
+    return y
+
+
+def _vectors(elements: int) -> int:
+    if elements % 8:
+        raise DeviceError(f"the activation kernels take rows of a multiple of 8 elements, found {elements}")
+    return elements // 8
+
+
+def _grid(vectors: int) -> int:
+    return -(-vectors // (THREADS * PER_THREAD))
+
+
+def _normal(rng, *shape):
+    """Values over the range where activations bend, and far outside it."""
+    return (rng.standard_normal(shape) * rng.choice([0.5, 4, 60], shape)).astype(bf16)
+
+
+def _and_mul_spec(name: str, op) -> OpSpec:
+    return OpSpec(
+        f"act.{name}", cases=[{"T": 1, "F": 64}, {"T": 3, "F": 200}, {"T": 63, "F": 8}],
+        gpu_cases=[{"T": t, "F": f} for t, f in ((1, 14336), (63, 1536), (500, 200))],
+        bench_cases=[{"T": 4096, "F": 8192}], make_inputs=lambda rng, T, F: {"gate_up": _normal(rng, T, 2 * F)},
+        outputs=lambda T, F: {"y": ((T, F), bf16)}, reference=getattr(reference, name),
+        launch=lambda inputs, out: op(**inputs, out=out["y"]), num_bytes=lambda T, F: 6 * T * F, rows=("gate_up",))
+
+
+SPECS = (
+    _and_mul_spec("silu_and_mul", silu_and_mul),
+    _and_mul_spec("gelu_tanh_and_mul", gelu_tanh_and_mul),
+    OpSpec("act.sigmoid_gate", cases=[{"T": 1, "F": 64}, {"T": 3, "F": 200}, {"T": 63, "F": 8}],
+           gpu_cases=[{"T": t, "F": f} for t, f in ((1, 4096), (63, 1536), (500, 200))], bench_cases=[{"T": 8192, "F": 4096}],
+           make_inputs=lambda rng, T, F: {"x": _normal(rng, T, F), "gate": _normal(rng, T, F)},
+           outputs=lambda T, F: {"y": ((T, F), bf16)}, reference=reference.sigmoid_gate,
+           launch=lambda inputs, out: sigmoid_gate(**inputs, out=out["y"]), num_bytes=lambda T, F: 6 * T * F, rows=("x", "gate")),
+)

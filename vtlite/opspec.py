@@ -1,0 +1,64 @@
+"""OpSpec: what is known of an operation besides its code. Tests, benches, recordings and documents are driven by it.
+
+From one OpSpec an op gets, on the emulator and on a GPU: a comparison with its definition, twice the same bits, each row
+alone the same bits as in a batch, a graph's bits equal to a plain launch's, guard bytes around its outputs untouched, and its
+share of the memory ceiling. (leaf)
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+Case = Mapping[str, int | bool]          # sizes by name: {"T": 3, "D": 64}
+Arrays = Mapping[str, Any]               # inputs by name: NumPy arrays or device arrays, and plain numbers
+
+F32_ROUNDING = 2.0**-22                  # of a row's largest value: what float32 intermediates may add
+
+
+@dataclass(frozen=True)
+class OpSpec:
+    """One operation.
+
+    `launch(inputs, out)` runs it with device arrays: `inputs` as make_inputs names them, `out` as `outputs` does.
+    """
+
+    name: str                                                    # "norm.rms_norm": the row names of benches
+    cases: Sequence[Case]                                        # small: they run on the emulator too
+    gpu_cases: Sequence[Case]                                    # sizes of real models, and awkward ones
+    bench_cases: Sequence[Case]                                  # 64 MB and more
+    make_inputs: Callable[..., dict]                             # (rng, **case) -> inputs on the host
+    outputs: Callable[..., dict[str, tuple]]                     # (**case) -> {name: (shape, dtype)}
+    reference: Callable[..., Any]                                # (**inputs) -> the output, or a tuple in the order of `outputs`
+    launch: Callable[[Arrays, Arrays], Any]
+    num_bytes: Callable[..., int]                                # (**case): read and written, each byte once
+    rows: Sequence[str] = ()                                     # inputs whose first axis is the outputs' first axis
+    in_place: Mapping[str, str] = field(default_factory=dict)    # output -> input whose values it starts with
+    flops: Callable[..., int] | None = None                      # (**case), for what arithmetic bounds
+    tolerance: float = 1.01                                      # largest error, see `error`; a right rounding has 1
+
+    def error(self, inputs: Arrays, outputs: Mapping[str, np.ndarray]) -> float:
+        """The largest error of `outputs` against the definition in float64, in units of expected rounding.
+
+        The unit is half a spacing of the output's type at the true value, plus F32_ROUNDING of the largest value in the row.
+        """
+        wide = {name: value.astype(np.float64) if _is_float_array(value) else value for name, value in inputs.items()}
+        expected = self.reference(**wide)
+        expected = expected if isinstance(expected, tuple) else (expected,)
+        return max(map(_largest_error, outputs.values(), expected))
+
+
+def _largest_error(got: np.ndarray, true: np.ndarray) -> float:
+    if not _is_float_array(got):
+        return 0.0 if np.array_equal(got, true) else np.inf
+    if not np.array_equal(np.isnan(got), np.isnan(true)):
+        return np.inf
+    true, wide = np.nan_to_num(true), np.nan_to_num(got.astype(np.float64))
+    half_spacing = np.abs(np.spacing(np.abs(true).astype(got.dtype)).astype(np.float64)) / 2
+    unit = half_spacing + F32_ROUNDING * np.abs(true).max(axis=-1, keepdims=True, initial=0)
+    return float((np.abs(wide - true) / unit).max(initial=0))
+
+
+def _is_float_array(value) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind not in "iub"
