@@ -79,6 +79,18 @@ def test_text_becomes_tokens_and_back(live):
     assert live.http.post("/detokenize", json={"tokens": chat["tokens"]}).json() == {"prompt": "<user>Hi</>\n<assistant>"}
 
 
+@pytest.mark.parametrize("path, body, word", [
+    ("/tokenize", {}, "prompt or messages"), ("/tokenize", {"prompt": "x", "messages": []}, "prompt or messages"),
+    ("/tokenize", {"prompt": 5}, "prompt"), ("/tokenize", {"messages": []}, "messages"),
+    ("/tokenize", {"prompt": "x" * 10**6}, "prompt"), ("/tokenize", {"prompt": "x", "model": "gpt-4"}, "gpt-4"),
+    ("/detokenize", {}, "tokens"), ("/detokenize", {"tokens": "x"}, "tokens"), ("/detokenize", {"tokens": [0.5]}, "tokens"),
+    ("/detokenize", {"tokens": [-1]}, "-1"), ("/detokenize", {"tokens": [0, 10**6]}, "1000000"),
+])
+def test_bad_texts_and_tokens_are_refused(live, path, body, word):
+    response = live.http.post(path, json=body)
+    assert 400 <= response.status_code < 500 and word in error_of(response, response.status_code)["message"]
+
+
 def test_an_api_key_guards_all_but_the_open_paths(checkpoint):
     with running(checkpoint, api_key="sécret") as guarded:
         get = guarded.http.get

@@ -1,7 +1,7 @@
 """The routes of the server, as a Starlette application."""
 
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
@@ -20,8 +20,8 @@ from vtlite.serve.call import Call
 from vtlite.serve.chat import ChatCall, render
 from vtlite.serve.completions import CompletionCall
 from vtlite.serve.errors import GenerationError, json_response, make_error, respond
-from vtlite.serve.protocol import (ChatRequest, CompletionRequest, DetokenizeRequest, ErrorResponse, ModelCard, ModelList,
-                                   TokenizeRequest, Tokens)
+from vtlite.serve.protocol import (ChatRequest, CompletionRequest, DetokenizeRequest, ErrorResponse, ModelCard,
+                                   ModelList, TokenizeRequest, Tokens)
 from vtlite.serve.served_model import ServedModel, off_loop
 from vtlite.serve.stream import EventStream, while_connected
 
@@ -43,8 +43,8 @@ def create_app(llm: AsyncLLM, served_model_names: Sequence[str], api_key: str | 
             Route("/detokenize", routes.detokenize, methods=["POST"]),
         ],
         middleware=[Middleware(RequireKey, api_key)] if api_key else [],
-        exception_handlers={error: respond for error in
-                            (HTTPException, RequestError, EngineDeadError, GenerationError, ClientDisconnect, Exception)},
+        exception_handlers=dict.fromkeys((HTTPException, RequestError, EngineDeadError, GenerationError, ClientDisconnect,
+                                          Exception), respond),
     )
 
 
@@ -99,6 +99,11 @@ class Routes:
     async def detokenize(self, request: Request) -> Response:
         asked = decode(await read_body(request), DetokenizeRequest)
         self.model.check_name(asked.model)
+        vocab_size = self.model.engine.model_config.vocab_size
+        for token in asked.tokens:
+            if not 0 <= token < vocab_size:
+                raise RequestError(f"tokens holds {token}, which is not a token id of this model (0 .. {vocab_size - 1})",
+                                   "tokens")
         text = await off_loop(len(asked.tokens), self.model.tokenizer.decode, asked.tokens, False)
         return json_response({"prompt": text})
 

@@ -82,7 +82,8 @@ class Call(ABC):
     async def respond(self) -> Response:
         """Run the request; the whole response."""
         n = self.params.n
-        outputs = [RequestOutput(self.id, None, prompt, [CompletionOutput(i) for i in range(n)]) for prompt in self.prompts]
+        outputs = [RequestOutput(self.id, None, prompt, [CompletionOutput(i) for i in range(n)])
+                   for prompt in self.prompts]
         async with aclosing(self._deltas()) as deltas:
             async for prompt, delta in deltas:
                 outputs[prompt].add(delta)
@@ -115,8 +116,8 @@ class Call(ABC):
                 if delta.error is not None:
                     raise GenerationError(delta.error)
                 if self.prompt_only:
-                    delta = replace(delta, text="", token_ids=[], logprobs=delta.logprobs and [], finish_reason="length",
-                                    stop_reason=None)
+                    delta = replace(delta, text="", token_ids=[], logprobs=delta.logprobs and [],
+                                    finish_reason="length", stop_reason=None)
                 self.usage.prompt_tokens_details.cached_tokens += delta.num_cached_tokens if delta.index == 0 else 0
                 self._count(completion_tokens=len(delta.token_ids))
                 yield prompt, delta

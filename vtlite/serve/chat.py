@@ -12,7 +12,7 @@ from vtlite.engine.sampling_params import SamplingParams
 from vtlite.errors import RequestError
 from vtlite.serve.body import check_depth
 from vtlite.serve.call import Call
-from vtlite.serve.protocol import ChatChoice, ChatRequest, Message, MessageDelta
+from vtlite.serve.protocol import ChatChoice, Message, MessageDelta
 from vtlite.serve.served_model import ServedModel
 
 RESERVED = {"messages", "tools", "add_generation_prompt"}   # fields of their own, not chat_template_kwargs
@@ -25,24 +25,21 @@ class ChatCall(Call):
 
     def read_prompts(self) -> list[list[int]]:
         request = self.request
-        tools = request.tools
-        match request.tool_choice:
-            case None | "auto":
-                pass
-            case "none":
-                tools = None
-            case _:
-                raise RequestError("tool_choice can be none or auto: forced tool calls are not implemented", "tool_choice")
+        if request.tool_choice not in (None, "auto", "none"):
+            raise RequestError("tool_choice can be none or auto: forced tool calls are not implemented",
+                               "tool_choice")
+        tools = None if request.tool_choice == "none" else request.tools
+        ask = request.add_generation_prompt
+        if request.continue_final_message:
+            if ask:
+                raise RequestError("continue_final_message excludes add_generation_prompt", "continue_final_message")
+            ask = False
         options = dict(request.chat_template_kwargs or {})
         if request.reasoning_effort is not None:
             options.setdefault("reasoning_effort", request.reasoning_effort)
-        last = request.messages[-1] if request.messages else {}
-        text = render(self.model, request.messages, tools, options, add_generation_prompt=(
-            not request.continue_final_message if request.add_generation_prompt is None else request.add_generation_prompt))
+        text = render(self.model, request.messages, tools, options, add_generation_prompt=ask is not False)
         if request.continue_final_message:
-            if request.add_generation_prompt:
-                raise RequestError("continue_final_message excludes add_generation_prompt", "continue_final_message")
-            text = _up_to_end_of(last, text)
+            text = _up_to_end_of(request.messages[-1], text)
         return [self.model.encode(text, bool(request.add_special_tokens), "messages")]
 
     def read_params(self) -> SamplingParams:
@@ -55,7 +52,8 @@ class ChatCall(Call):
             raise RequestError(f"top_logprobs should be in [0, {most}], found {top}", "top_logprobs")
         if top and not request.logprobs:
             raise RequestError("top_logprobs goes with logprobs: true only", "top_logprobs")
-        return self.model.sampling_params(request, max_tokens=max_tokens, logprobs=(top or 0) if request.logprobs else None)
+        logprobs = (top or 0) if request.logprobs else None
+        return self.model.sampling_params(request, max_tokens=max_tokens, logprobs=logprobs)
 
     def choice(self, index: int, prompt: int, output: CompletionOutput, whole: RequestOutput) -> ChatChoice:
         return self._write(index, output, message=Message(content=output.text))
@@ -90,7 +88,8 @@ def render(model: ServedModel, messages: list[dict[str, Any]], tools: list[dict[
     for name, value in (("messages", messages), ("tools", tools), ("chat_template_kwargs", options)):
         check_depth(value, name)
     if reserved := RESERVED & options.keys():
-        raise RequestError(f"{min(reserved)} is a field of the request, not of chat_template_kwargs", "chat_template_kwargs")
+        raise RequestError(f"{min(reserved)} is a field of the request, not of chat_template_kwargs",
+                           "chat_template_kwargs")
     if not messages:
         raise RequestError("messages is empty; at least one message is needed", "messages")
     checked = [_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
@@ -114,6 +113,6 @@ def _up_to_end_of(message: dict[str, Any], text: str) -> str:
     """The rendered conversation without what the template writes after its last message, for the model to go on."""
     content = message.get("content")
     if not isinstance(content, str) or content.strip() not in text:
-        raise RequestError("continue_final_message needs a last message whose content is a text that the template shows",
-                           "continue_final_message")
+        raise RequestError("continue_final_message needs a last message whose content is a text that the template "
+                           "shows", "continue_final_message")
     return text[: text.rindex(content.strip()) + len(content.strip())]

@@ -30,8 +30,8 @@ class CompletionCall(Call):
             raise RequestError("the prompt is empty; at least one token is needed", "prompt")
         self._given = [prompt] if isinstance(prompt, str) or isinstance(prompt[0], int) else prompt
         if (answers := len(self._given) * self.params.n) > MAX_ANSWERS:
-            raise RequestError(f"{len(self._given)} prompts with n {self.params.n} ask for {answers} answers, more than the "
-                               f"{MAX_ANSWERS} of one request; split it", "prompt")
+            raise RequestError(f"{len(self._given)} prompts with n {self.params.n} ask for {answers} answers, more than "
+                               f"the {MAX_ANSWERS} of one request; split it", "prompt")
         kinds = {type(one) for one in self._given}
         if kinds == {str}:
             special = self.request.add_special_tokens is not False
@@ -44,7 +44,8 @@ class CompletionCall(Call):
     def read_params(self) -> SamplingParams:
         request, n = self.request, self.request.n or 1
         if request.best_of is not None and request.best_of != n:
-            raise RequestError(f"best_of is {request.best_of}, but only n ({n}) is implemented; leave it out", "best_of")
+            raise RequestError(f"best_of is {request.best_of}, but only n ({n}) is implemented; leave it out",
+                               "best_of")
         max_tokens = DEFAULT_MAX_TOKENS if request.max_tokens is None else request.max_tokens
         given = {"max_tokens": 1 if self.prompt_only else max_tokens, "logprobs": request.logprobs}
         if self.echo and request.prompt_logprobs is None:
@@ -58,7 +59,8 @@ class CompletionCall(Call):
         return choice
 
     def chunks(self, index: int, prompt: int, delta: Delta, first: bool) -> list[CompletionChoice]:
-        if delta.text or delta.finish_reason or delta.logprobs or self.request.return_token_ids or (first and self.echo):
+        echo = first and self.echo
+        if delta.text or delta.finish_reason or delta.logprobs or self.request.return_token_ids or echo:
             return [self._write(index, prompt, delta, delta.prompt_logprobs, first)]
         return []
 

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 from vtlite.engine.outputs import TokenLogprobs
-from vtlite.serve.protocol import ChatLogprobs, ChatTokenLogprob, CompletionLogprobs, PromptLogprob, PromptLogprobs, TopLogprob
+from vtlite.serve.protocol import (ChatLogprobs, ChatTokenLogprob, CompletionLogprobs, PromptLogprob, PromptLogprobs,
+                                   TopLogprob)
 
 LOWEST = -9999.0                # JSON has no -inf
 
@@ -43,7 +44,8 @@ class LogprobWriter:
         content = []
         for token_id, at in zip(token_ids, logprobs, strict=True):
             best = sorted(at, key=lambda i: at[i].rank)[:top]
-            content.append(ChatTokenLogprob(*self._entry(token_id, at), [TopLogprob(*self._entry(i, at)) for i in best]))
+            beside = [TopLogprob(*self._entry(i, at)) for i in best]
+            content.append(ChatTokenLogprob(*self._entry(token_id, at), beside))
         return ChatLogprobs(content)
 
     def prompt(self, positions: Sequence[TokenLogprobs | None]) -> PromptLogprobs:

@@ -15,7 +15,8 @@ from vtlite.engine.async_llm import AsyncLLM
 from vtlite.engine.outputs import Delta
 
 LABELS = ("model_name", "engine")
-FIRST_TOKEN_SECONDS = (.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560)
+FIRST_TOKEN_SECONDS = (.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640,
+                       2560)
 TOKEN_SECONDS = (.01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80)
 REQUEST_SECONDS = (.3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680)
 
@@ -36,7 +37,8 @@ class Metrics:
         tokens = _one_two_five(llm.engine.max_model_len)
         self._first_token = histogram("time_to_first_token_seconds", "From arrival to an answer's first token.",
                                       FIRST_TOKEN_SECONDS)
-        self._between_tokens = histogram("inter_token_latency_seconds", "Between two tokens of an answer.", TOKEN_SECONDS)
+        self._between_tokens = histogram("inter_token_latency_seconds", "Between two tokens of an answer.",
+                                         TOKEN_SECONDS)
         self._whole = histogram("e2e_request_latency_seconds", "From arrival to the end of an answer.", REQUEST_SECONDS)
         self._prompt = histogram("request_prompt_tokens", "Prompt tokens of a finished answer.", tokens)
         self._generation = histogram("request_generation_tokens", "Generated tokens of a finished answer.", tokens)
@@ -87,7 +89,8 @@ class _EngineState(Collector):
             (CounterMetricFamily, "prefix_cache_queries", "Prompt tokens looked up in the prefix cache.",
              pool.num_queried_tokens),
             (CounterMetricFamily, "prefix_cache_hits", "Prompt tokens found in the prefix cache.", pool.num_hit_tokens),
-            (CounterMetricFamily, "num_preemptions", "Times an answer gave up its KV blocks.", scheduler.num_preemptions),
+            (CounterMetricFamily, "num_preemptions", "Times an answer gave up its KV blocks.",
+             scheduler.num_preemptions),
             (CounterMetricFamily, "prompt_tokens", "Prompt tokens computed or found.", counters.prompt_tokens),
             (CounterMetricFamily, "generation_tokens", "Tokens generated.", counters.generation_tokens),
             (CounterMetricFamily, "corrupted_requests", "Answers ended by logits that were not finite.",

@@ -10,7 +10,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 
 
 class SamplingFields(Struct, kw_only=True):
-    """Fields that go to SamplingParams under the same name; None = the model's generation_config.json, then defaults."""
+    """Fields that go to SamplingParams under the same name; None = generation_config.json's value, then the default."""
 
     n: int | None = None
     temperature: float | None = None

@@ -36,8 +36,8 @@ class Server(uvicorn.Server):
 
     def __init__(self, llm: AsyncLLM, served_model_names: Sequence[str], api_key: str | None = None):
         self._llm = llm
-        super().__init__(uvicorn.Config(create_app(llm, served_model_names, api_key), log_level="warning", lifespan="off",
-                                        timeout_graceful_shutdown=GRACE_SECONDS))
+        app = create_app(llm, served_model_names, api_key)
+        super().__init__(uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=GRACE_SECONDS))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await asyncio.to_thread(self._llm.shutdown)
@@ -49,7 +49,8 @@ def _listen(host: str, port: int) -> socket.socket:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family)
     except (OSError, OverflowError) as error:
-        raise ConfigError(f"cannot listen on {host} port {port} ({error}); choose others with --host and --port") from None
+        raise ConfigError(f"cannot listen on {host} port {port} ({error}); "
+                          "choose others with --host and --port") from None
 
 
 def _greet(listener: socket.socket, model: str, api_key: str | None) -> None:
@@ -59,4 +60,5 @@ def _greet(listener: socket.socket, model: str, api_key: str | None) -> None:
     key = "-H 'Authorization: Bearer YOUR_KEY' " if api_key else ""
     console = Console(stderr=True, soft_wrap=True, highlight=False)
     console.print(f"[bold]{model}[/] is served at [bold]{url}/v1[/] (Ctrl-C ends it). Try:")
-    console.print(f"  curl {url}/v1/chat/completions -H 'Content-Type: application/json' {key}-d '{body}'", markup=False)
+    console.print(f"  curl {url}/v1/chat/completions -H 'Content-Type: application/json' {key}-d '{body}'",
+                  markup=False)

@@ -18,7 +18,7 @@ from vtlite.serve.metrics import Metrics
 from vtlite.serve.protocol import SamplingFields
 
 MAX_STRINGS = 64                # stop strings, and bad words
-MAX_STRING_CHARS = 1024         # of one of them: they are looked for after every token
+MAX_STRING_CHARS = 256          # of one of them: they are looked for after every token
 LONG_BODY_BYTES = 16_384        # from here on, work on a body leaves the event loop
 T = TypeVar("T")
 
@@ -54,7 +54,8 @@ class ServedModel:
 
     def sampling_params(self, request: SamplingFields, **given) -> SamplingParams:
         """SamplingParams of a request; `given` are the fields its endpoint has worked out."""
-        fields = {name: value for name in SamplingFields.__struct_fields__ if (value := getattr(request, name)) is not None}
+        fields = {name: value for name in SamplingFields.__struct_fields__
+                  if (value := getattr(request, name)) is not None}
         most = self.engine.config.max_num_seqs
         if fields.get("n", 1) > most:
             raise RequestError(f"n is {fields['n']}, more than the {most} answers this server runs at once "
@@ -74,8 +75,10 @@ class ServedModel:
     async def deltas(self, prompts: list[list[int]], params: SamplingParams,
                      priority: int) -> AsyncGenerator[tuple[int, Delta], None]:
         """(index of the prompt, delta), as they come, until all is answered. Close it early to abort all."""
-        streams = [self.metrics.watch(self.llm.generate(str(next(self._ids)), prompt, params, priority), len(prompt), params.n)
-                   for prompt in prompts]
+        streams = []
+        for prompt in prompts:
+            stream = self.llm.generate(str(next(self._ids)), prompt, params, priority)
+            streams.append(self.metrics.watch(stream, len(prompt), params.n))
         async with aclosing(_merge(streams)) as merged:
             async for item in merged:
                 yield item
@@ -87,7 +90,7 @@ async def off_loop(size: int, work: Callable[..., T], *args) -> T:
 
 
 async def _merge(streams: list[AsyncGenerator[T, None]]) -> AsyncGenerator[tuple[int, T], None]:
-    """(index of the stream, item) of every item, in order of arrival. Ends, fails or is closed with all streams closed."""
+    """(index of the stream, item) of every item, in order of arrival. However it ends, all streams end with it."""
     items: asyncio.Queue = asyncio.Queue()
 
     async def pump(index: int, stream: AsyncGenerator[T, None]) -> None:
