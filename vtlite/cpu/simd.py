@@ -11,6 +11,7 @@ must be C-contiguous and stay alive in the caller; there is no bounds check, and
 travel under the integer type of their size: bfloat16 as uint16, float16 as int16.
 """
 
+import ml_dtypes
 import numpy as np
 from llvmlite import ir
 from numba import types
@@ -18,6 +19,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
 
 LANES = 8
+
+_TRAVELS_AS = {np.dtype(np.float32): np.float32, np.dtype(ml_dtypes.bfloat16): np.uint16, np.dtype(np.float16): np.int16}
 
 _I16, _I32, _F32 = ir.IntType(16), ir.IntType(32), ir.FloatType()
 
@@ -133,9 +136,9 @@ def _splat(builder, value):
 def _widened(builder, dtype, source, index, lanes):
     """Load `lanes` elements of `dtype` and make them float32."""
     wide = (lambda scalar: scalar) if lanes == 1 else (lambda scalar: ir.VectorType(scalar, lanes))
-    scalar, size = (_F32, 4) if dtype == types.float32 else (_I16, 2)
+    scalar = _F32 if dtype == types.float32 else _I16
     address = builder.bitcast(builder.gep(source, [index]), wide(scalar).as_pointer())
-    value = builder.load(address, align=size)
+    value = builder.load(address, align=1)
     if dtype == types.uint16:                               # bfloat16 is the upper half of a float32
         sixteen = ir.Constant(wide(_I32), 16 if lanes == 1 else [16] * lanes)
         return builder.bitcast(builder.shl(builder.zext(value, wide(_I32)), sixteen), wide(_F32))
@@ -160,9 +163,9 @@ def bits(array: np.ndarray) -> np.ndarray:
     float32 stays, bfloat16 becomes uint16, float16 becomes int16. Always read-only, so that a kernel is
     compiled once for mapped and for owned weights.
     """
-    kind = {"float32": np.float32, "bfloat16": np.uint16, "float16": np.int16}.get(array.dtype.name)
+    kind = _TRAVELS_AS.get(array.dtype)
     if kind is None:
         raise TypeError(f"a CPU kernel was given {array.dtype} {list(array.shape)}; it reads bfloat16, float16 and float32")
-    view = np.ascontiguousarray(array).view(kind, np.ndarray)
+    view = (array if array.flags.c_contiguous else np.ascontiguousarray(array)).view(kind, np.ndarray)
     view.flags.writeable = False
     return view
