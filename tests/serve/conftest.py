@@ -57,7 +57,8 @@ class LiveServer:
     """A server in a thread of this process, its engine at hand and stepping as its `gate` lets it."""
 
     def __init__(self, directory, **options):
-        options = {"device": "reference", "max_model_len": MAX_MODEL_LEN, "max_num_seqs": MAX_NUM_SEQS, "num_blocks": 400} | options
+        options = {"device": "reference", "max_model_len": MAX_MODEL_LEN, "max_num_seqs": MAX_NUM_SEQS,
+                   "num_blocks": 400} | options
         api_key = options.pop("api_key", None)
         self.engine = Engine(directory, EngineConfig(**options))
         self.gate = Gate()

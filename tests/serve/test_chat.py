@@ -48,8 +48,9 @@ def test_a_stream_begins_with_the_role_and_joins_to_the_whole(chat):
 
 def test_a_chat_answers_as_its_rendered_prompt_does(chat, client, live, letters):
     rendered = "<system>Be brief</>\n<user>Hello</>\n<assistant>"
-    answer = chat([{"role": "developer", "content": "Be brief"}, {"role": "user", "content": [{"type": "text", "text": "Hello"}]}],
-                  extra={"return_token_ids": True})
+    messages = [{"role": "developer", "content": "Be brief"},
+                {"role": "user", "content": [{"type": "text", "text": "Hello"}]}]
+    answer = chat(messages, extra={"return_token_ids": True})
     assert prompt_of(live, answer) == rendered
     completion = client.completions.create(model=MODEL, prompt=rendered, temperature=0, max_tokens=12,
                                            extra_body={"allowed_token_ids": letters})
@@ -65,8 +66,8 @@ def test_without_max_tokens_an_answer_fills_the_models_length(chat, live):
 def test_template_variables_and_tools_reach_the_template(chat, live):
     tools = [{"type": "function", "function": {"name": "clock", "parameters": {}}}]
     extra = {"return_token_ids": True, "chat_template_kwargs": {"enable_thinking": False}}
-    answer = chat(extra=extra, tools=tools, reasoning_effort="low", tool_choice="auto")
-    assert prompt_of(live, answer).startswith('tools:[{"type": "function"') and prompt_of(live, answer).endswith("Falselow")
+    prompt = prompt_of(live, chat(extra=extra, tools=tools, reasoning_effort="low", tool_choice="auto"))
+    assert prompt.startswith('tools:[{"type": "function"') and prompt.endswith("Falselow")
     answer = chat(extra={"return_token_ids": True}, tools=tools, tool_choice="none")
     assert prompt_of(live, answer).startswith("<user>")
 
@@ -121,8 +122,8 @@ def test_what_is_not_there_yet_is_refused_by_name(chat, options, word):
 
 
 def test_what_asks_for_nothing_is_taken(chat):
-    chat(response_format={"type": "text"}, user="me", store=False, metadata={}, parallel_tool_calls=True, modalities=["text"],
-         extra={"unheard_of": 1, "use_beam_search": False, "length_penalty": 1.0, "guided_json": None})
+    chat(response_format={"type": "text"}, user="me", store=False, metadata={}, parallel_tool_calls=True,
+         modalities=["text"], extra={"unheard_of": 1, "use_beam_search": False, "length_penalty": 1.0, "guided_json": None})
 
 
 def test_32_streams_at_once_get_the_texts_they_get_alone(live, client, letters):

@@ -12,8 +12,7 @@ def complete(client, letters):
     """complete(prompt, max_tokens=..., vLLM extras too) with answers made of letters and spaces."""
 
     def run(prompt="Once upon", **options):
-        known = ("max_tokens", "n", "seed", "stop", "stream", "stream_options", "logprobs", "echo", "temperature", "best_of",
-                 "logit_bias", "user", "top_p", "frequency_penalty", "presence_penalty", "suffix")
+        known = ("max_tokens", "n", "seed", "stop", "stream", "stream_options", "logprobs", "echo", "temperature", "best_of")
         extra = {"allowed_token_ids": letters, **{k: options.pop(k) for k in list(options) if k not in known}}
         options = {"temperature": 0, "max_tokens": 12} | options
         return client.completions.create(model=MODEL, prompt=prompt, extra_body=extra, **options)
@@ -187,7 +186,8 @@ def test_usage_at_the_end_of_a_stream_and_all_along(complete):
     chunks = list(complete(stream=True, max_tokens=5, stream_options={"include_usage": True}))
     assert all(chunk.usage is None for chunk in chunks[:-1])
     assert chunks[-1].choices == [] and chunks[-1].usage.completion_tokens == 5
-    chunks = list(complete(stream=True, max_tokens=5, stream_options={"include_usage": True, "continuous_usage_stats": True}))
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    chunks = list(complete(stream=True, max_tokens=5, stream_options=options))
     assert [chunk.usage.completion_tokens for chunk in chunks] == [1, 2, 3, 4, 5, 5]
 
 

@@ -65,7 +65,8 @@ def leaves_nothing(live, logged_errors):
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("options", [{}, {"n": 3, "seed": 1}, {"prompt": ["a", "b", "c"]}])
 def test_a_client_that_leaves_before_the_first_token_costs_one_step_at_most(live, leaves_nothing, stream, options):
-    aborted, generated = live.metric("vllm:request_success_total", finished_reason="abort"), live.metric("vllm:generation_tokens_total")
+    aborted = live.metric("vllm:request_success_total", finished_reason="abort")
+    generated = live.metric("vllm:generation_tokens_total")
     num_answers = options.get("n", 1) * len(options.get("prompt", "x"))
     live.gate.close()
     connection = connect(live, LONG | {"temperature": 1.0} | options | {"stream": stream})

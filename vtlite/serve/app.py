@@ -43,8 +43,8 @@ def create_app(llm: AsyncLLM, served_model_names: Sequence[str], api_key: str | 
             Route("/detokenize", routes.detokenize, methods=["POST"]),
         ],
         middleware=[Middleware(RequireKey, api_key)] if api_key else [],
-        exception_handlers=dict.fromkeys((HTTPException, RequestError, EngineDeadError, GenerationError, ClientDisconnect,
-                                          Exception), respond),
+        exception_handlers=dict.fromkeys((HTTPException, RequestError, EngineDeadError, GenerationError,
+                                          ClientDisconnect, Exception), respond),
     )
 
 
@@ -97,15 +97,8 @@ class Routes:
         return json_response(await off_loop(len(body), self._tokenize, decode(body, TokenizeRequest)))
 
     async def detokenize(self, request: Request) -> Response:
-        asked = decode(await read_body(request), DetokenizeRequest)
-        self.model.check_name(asked.model)
-        vocab_size = self.model.engine.model_config.vocab_size
-        for token in asked.tokens:
-            if not 0 <= token < vocab_size:
-                raise RequestError(f"tokens holds {token}, which is not a token id of this model (0 .. {vocab_size - 1})",
-                                   "tokens")
-        text = await off_loop(len(asked.tokens), self.model.tokenizer.decode, asked.tokens, False)
-        return json_response({"prompt": text})
+        body = await read_body(request)
+        return json_response(await off_loop(len(body), self._detokenize, decode(body, DetokenizeRequest)))
 
     async def _generate(self, request: Request, call_type: type[Call], body_type: type) -> Response:
         body = await read_body(request)
@@ -130,6 +123,15 @@ class Routes:
         ids = self.model.encode(text, special, param)
         names = [self.model.tokenizer.token_text(i) for i in ids] if asked.return_token_strs else None
         return Tokens(len(ids), self.model.max_model_len, ids, names)
+
+    def _detokenize(self, asked: DetokenizeRequest) -> dict:
+        self.model.check_name(asked.model)
+        vocab_size = self.model.engine.model_config.vocab_size
+        for token in asked.tokens:
+            if not 0 <= token < vocab_size:
+                raise RequestError(f"tokens holds {token}, which is not a token id of this model "
+                                   f"(0 .. {vocab_size - 1})", "tokens")
+        return {"prompt": self.model.tokenizer.decode(asked.tokens, skip_special_tokens=False)}
 
     def _card(self, name: str) -> ModelCard:
         return ModelCard(id=name, created=self.model.created, root=self.model.names[0],

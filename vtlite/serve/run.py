@@ -37,7 +37,8 @@ class Server(uvicorn.Server):
     def __init__(self, llm: AsyncLLM, served_model_names: Sequence[str], api_key: str | None = None):
         self._llm = llm
         app = create_app(llm, served_model_names, api_key)
-        super().__init__(uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=GRACE_SECONDS))
+        super().__init__(uvicorn.Config(app, log_level="warning", lifespan="off",
+                                        timeout_graceful_shutdown=GRACE_SECONDS))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await asyncio.to_thread(self._llm.shutdown)
