@@ -38,25 +38,31 @@ def paged_attention(q: np.ndarray, kv: np.ndarray, batch, scale: float, window: 
 
 @njit(parallel=True, nogil=True, cache=True)
 def _paged_attention(q, kv, query_start_loc, seq_lens, block_table, scale, window, workers, out):
+    for worker in prange(workers):
+        _share(np.int64(worker), workers, q, kv, query_start_loc, seq_lens, block_table, scale, window, out)
+
+
+@njit(cache=True)
+def _share(worker, workers, q, kv, query_start_loc, seq_lens, block_table, scale, window, out):
+    """Every workers-th pair of query row and KV head: late rows see more keys, so each share has some of all."""
     T, num_heads, head_dim = q.shape
     block_size, num_kv_heads = kv.shape[2], kv.shape[3]
     group = num_heads // num_kv_heads
-    for worker in prange(workers):
-        starts = np.empty(TILE, np.int64)                                # where each key of the tile starts in kv[0]
-        weights = np.empty(TILE, np.float32)
-        partial = np.empty(head_dim, np.float32)
-        state = np.empty((2, group), np.float32)                         # running max and sum of each head
-        s = 0
-        for task in range(worker, T * num_kv_heads, workers):            # strided: late rows see more keys
-            t, kv_head = task // num_kv_heads, task % num_kv_heads
-            while t >= query_start_loc[s + 1]:
-                s += 1
-            end = seq_lens[s] - (query_start_loc[s + 1] - 1 - t)
-            begin = max(0, end - window) if window else 0
-            _attend(pointer(q), pointer(kv), pointer(out), (t * num_heads + kv_head * group) * head_dim,
-                    pointer(block_table), s * block_table.shape[1], block_size, begin, end,
-                    kv_head * head_dim, num_kv_heads * head_dim, kv.size // 2, head_dim, group, scale,
-                    pointer(starts), pointer(weights), pointer(partial), pointer(state))
+    starts = np.empty(TILE, np.int64)                                # where each key of the tile starts in kv[0]
+    weights = np.empty(TILE, np.float32)
+    partial = np.empty(head_dim, np.float32)
+    state = np.empty((2, group), np.float32)                         # running max and sum of each head
+    s = 0
+    for task in range(worker, T * num_kv_heads, workers):
+        t, kv_head = task // num_kv_heads, task % num_kv_heads
+        while t >= query_start_loc[s + 1]:
+            s += 1
+        end = seq_lens[s] - (query_start_loc[s + 1] - 1 - t)
+        begin = max(0, end - window) if window else 0
+        _attend(pointer(q), pointer(kv), pointer(out), (t * num_heads + kv_head * group) * head_dim,
+                pointer(block_table), s * block_table.shape[1], block_size, begin, end,
+                kv_head * head_dim, num_kv_heads * head_dim, kv.size // 2, head_dim, group, scale,
+                pointer(starts), pointer(weights), pointer(partial), pointer(state))
 
 
 @njit(cache=True)
