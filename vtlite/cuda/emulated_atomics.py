@@ -21,24 +21,26 @@ class Atomics:
 
     def atomic(self, kind: str, target, index, value):
         """target[index] = old `kind` value, in one go; `target` a pointer or a shared array. Returns old."""
-        return self._atomically(target, index, lambda old: _OPERATIONS[kind](old, value))
+        return self._atomically(*_place(target, index), lambda old: _OPERATIONS[kind](old, value))
 
     def atomic_cas(self, target, index, compare, value):
         """target[index] = value if it equals `compare`. Returns the old value."""
-        return self._atomically(target, index, lambda old: value if old == compare else old)
+        return self._atomically(*_place(target, index), lambda old: value if old == compare else old)
 
-    def _atomically(self, target, index, update):
-        if isinstance(target, Pointer):
-            first = target.locate(index, target.itemsize, target.itemsize)
-        else:
-            first = flat_index(index, target.shape, target.allocation.name) * target.itemsize
-        allocation = target.allocation
-        allocation.check_written(first, target.itemsize)
-        allocation.before_write(first, target.itemsize, "atomic")
+    def atomic_shared(self, kind: str, address, dtype, value):
+        """The same for an element of `dtype` at a byte address of shared memory."""
+        size = np.dtype(dtype).itemsize
+        allocation, first = self.block.shared.locate(address, size, size)
+        return self._atomically(allocation, first, dtype, lambda old: _OPERATIONS[kind](old, value))
+
+    def _atomically(self, allocation, first: int, dtype, update):
+        size = np.dtype(dtype).itemsize
+        allocation.check_written(first, size)
+        allocation.before_write(first, size, "atomic")
         self._pass_on(allocation, first)
-        view = allocation.view(target.dtype)
-        old = view[first // target.itemsize]
-        view[first // target.itemsize] = update(old)
+        view = allocation.view(dtype)
+        old = view[first // size]
+        view[first // size] = update(old)
         return old
 
     def _pass_on(self, allocation, first: int) -> None:
@@ -51,3 +53,10 @@ class Atomics:
                 if told is None:
                     told = allocation.told[first] = Knowledge(self.block, len(self.block.threads))
                 told.merge(self.fenced)
+
+
+def _place(target, index) -> tuple:
+    """Allocation, byte and type of an element of a pointer or of a shared array."""
+    if isinstance(target, Pointer):
+        return target.allocation, target.locate(index, target.itemsize, target.itemsize), target.dtype
+    return target.allocation, flat_index(index, target.shape, target.allocation.name) * target.itemsize, target.dtype

@@ -124,15 +124,16 @@ def cp_async_wait(groups):
 
 
 def _atomic(operation: str, letter: str, name: str, meaning: str, text: str):
-    """An atomic on 32-bit integers at element i of a pointer or of a shared array; returns the old value."""
-    kind = {"u": "u32", "i": "s32"}[letter] if operation in ("add", "min", "max") else "b32"
+    """An atomic on 32-bit or 64-bit integers at element i of a pointer or of a shared array; returns the old value."""
+    size = 8 if letter == "l" else 4
+    kind = f"{'s' if letter == 'i' else 'u'}{8 * size}" if operation in ("add", "min", "max") else f"b{8 * size}"
 
     def function(p, i, value):
         return current().atomic(meaning, p, i, value)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{text}; returns the old value (CUDA: atom.{operation}.{kind})."
-    return primitive(f"{{ .reg .u64 t; mad.wide.u32 t, $i, 4, $p; atom.{operation}.{kind} $0, [t], $value; }}",
+    return primitive(f"{{ .reg .u64 t; mad.wide.u32 t, $i, {size}, $p; atom.{operation}.{kind} $0, [t], $value; }}",
                      outputs=letter, inputs="pu" + letter)(function)
 
 
@@ -144,6 +145,8 @@ atomic_min_i32 = _atomic("min", "i", "atomic_min_i32", "min", "p[i] = min(p[i], 
 atomic_max_i32 = _atomic("max", "i", "atomic_max_i32", "max", "p[i] = max(p[i], value), atomically, i32")
 atomic_or_u32 = _atomic("or", "u", "atomic_or_u32", "or", "p[i] |= value, atomically, u32")
 atomic_and_u32 = _atomic("and", "u", "atomic_and_u32", "and", "p[i] &= value, atomically, u32")
+atomic_add_u64 = _atomic("add", "l", "atomic_add_u64", "add", "p[i] += value, atomically, u64")
+atomic_max_u64 = _atomic("max", "l", "atomic_max_u64", "max", "p[i] = max(p[i], value), atomically, u64")
 atomic_exch_u32 = _atomic("exch", "u", "atomic_exch_u32", "exch", "p[i] = value, atomically, u32")
 
 
@@ -151,3 +154,12 @@ atomic_exch_u32 = _atomic("exch", "u", "atomic_exch_u32", "exch", "p[i] = value,
 def atomic_cas_u32(p, i, compare, value):
     """p[i] = value if p[i] == compare, atomically, u32; returns the old value (CUDA: atom.cas.b32)."""
     return current().atomic_cas(p, i, compare, value)
+
+
+@primitive("atom.shared.add.u32 $0, [$address], $value;", outputs="u", inputs="uu")
+def atomic_add_shared_u32(address, value):
+    """Add to the u32 at a byte address of shared memory, atomically; returns the old value (CUDA: atom.shared.add.u32).
+
+    Faster than atomic_add_u32 of a shared array, which looks up at run time which memory it was given.
+    """
+    return current().atomic_shared("add", address, u32, u32(value))
