@@ -2,9 +2,10 @@
 
 From one OpSpec an op gets, on the emulator and on a GPU: a comparison with its definition, twice the same bits, each row
 alone the same bits as in a batch, a graph's bits equal to a plain launch's, guard bytes around its outputs untouched, and its
-share of the memory ceiling. (leaf)
+share of the memory ceiling. `Trial` runs one case on a device. (leaf)
 """
 
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,8 @@ Case = Mapping[str, int | bool]          # sizes by name: {"T": 3, "D": 64}
 Arrays = Mapping[str, Any]               # inputs by name: NumPy arrays or device arrays, and plain numbers
 
 F32_ROUNDING = 2.0**-22                  # of a row's largest value: what float32 intermediates may add
+GUARD = 256                              # bytes before and after each output of a Trial
+POISON = 0xFF                            # every output byte before a launch: NaN as bf16 and f32, -1 as an integer
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,10 @@ class OpSpec:
     flops: Callable[..., int] | None = None                      # (**case), for what arithmetic bounds
     tolerance: float = 1.01                                      # largest error, see `error`; a right rounding has 1
 
+    def inputs(self, case: Case) -> dict:
+        """The inputs of a case, the same at every call and on every machine."""
+        return self.make_inputs(np.random.default_rng(zlib.crc32(f"{self.name} {case_name(case)}".encode())), **case)
+
     def error(self, inputs: Arrays, outputs: Mapping[str, np.ndarray]) -> float:
         """The largest error of `outputs` against the definition in float64, in units of expected rounding.
 
@@ -47,6 +54,64 @@ class OpSpec:
         expected = self.reference(**wide)
         expected = expected if isinstance(expected, tuple) else (expected,)
         return max(map(_largest_error, outputs.values(), expected))
+
+
+class Trial:
+    """One op on one device: inputs there, and outputs full of poison between guards."""
+
+    def __init__(self, device, spec: OpSpec, inputs: Arrays, outputs: Mapping[str, tuple]):
+        self.device, self.spec, self.host = device, spec, inputs
+        self.inputs = {name: device.array(value) if isinstance(value, np.ndarray) else value for name, value in inputs.items()}
+        self.buffers, self.out = {}, {}
+        for name, (shape, dtype) in outputs.items():
+            size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+            self.buffers[name] = device.empty(size + 2 * GUARD, np.uint8)
+            self.out[name] = self.buffers[name][GUARD : GUARD + size].view(dtype).reshape(*shape)
+        self.poison()
+
+    @classmethod
+    def of(cls, device, spec: OpSpec, case: Case) -> "Trial":
+        return cls(device, spec, spec.inputs(case), spec.outputs(**case))
+
+    def poison(self) -> None:
+        """Make the outputs as if nothing had run."""
+        for name, buffer in self.buffers.items():
+            buffer.fill(POISON)
+            if name in self.spec.in_place:
+                self.out[name].copy_from(self.host[self.spec.in_place[name]])
+
+    def run(self) -> dict[str, np.ndarray]:
+        """Launch once, from poisoned outputs; the outputs on the host."""
+        self.poison()
+        self.spec.launch(self.inputs, self.out)
+        return self.results()
+
+    def graph(self):
+        """The launch as a graph."""
+        with self.device.capture() as graph:
+            self.spec.launch(self.inputs, self.out)
+        return graph
+
+    def results(self) -> dict[str, np.ndarray]:
+        self.device.synchronize()
+        return {name: array.numpy() for name, array in self.out.items()}
+
+    def row(self, index: int) -> "Trial":
+        """The same op on one row of the inputs alone."""
+        alone = {name: value[index : index + 1] if name in self.spec.rows else value for name, value in self.host.items()}
+        return Trial(self.device, self.spec, alone, {name: ((1, *x.shape[1:]), x.dtype) for name, x in self.out.items()})
+
+    def guards_are_intact(self) -> bool:
+        return all((x[:GUARD] == POISON).all() and (x[-GUARD:] == POISON).all() for x in (b.numpy() for b in self.buffers.values()))
+
+
+def case_name(case: Case) -> str:
+    """T=3,D=64"""
+    return ",".join(f"{name}={value}" for name, value in case.items())
+
+
+def same_bits(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> bool:
+    return all(a[name].tobytes() == b[name].tobytes() for name in a)
 
 
 def _largest_error(got: np.ndarray, true: np.ndarray) -> float:

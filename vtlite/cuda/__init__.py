@@ -6,13 +6,20 @@ Importing a kernel module imports no compiler and needs no GPU. FAMILIES names t
 from importlib import import_module
 from importlib.util import find_spec
 
-FAMILIES = ("norm", "rope", "embed", "activation", "kv_cache", "sampling")
+FAMILIES = ("bandwidth", "norm", "rope", "embed", "activation", "kv_cache", "sampling")
 
 
 def all_kernels() -> list:
     """Every kernel of the package, by family and name."""
     from vtlite.cuda.kernel import KERNELS
-    for family in FAMILIES:
-        if find_spec(f"{__name__}.{family}"):
-            import_module(f"{__name__}.{family}")
+    _families()
     return [kernel for name, kernel in sorted(KERNELS.items()) if name.startswith(f"{__name__}.")]
+
+
+def all_specs() -> dict:
+    """Every op's OpSpec by name."""
+    return {spec.name: spec for family in _families() for spec in family.SPECS}
+
+
+def _families() -> list:
+    return [import_module(f"{__name__}.{family}") for family in FAMILIES if find_spec(f"{__name__}.{family}")]

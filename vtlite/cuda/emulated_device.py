@@ -16,83 +16,111 @@ from vtlite.errors import DeviceError
 
 
 class DeviceArray:
-    """A C-contiguous array in emulated global memory. Kernels may not touch a byte outside it."""
+    """An array in emulated global memory: `host` is its bytes as NumPy sees them, a view of `allocation.data`."""
 
-    def __init__(self, allocation: Allocation, offset: int, shape: tuple[int, ...], dtype):
-        self._allocation, self._offset = allocation, offset
-        self.shape, self.dtype = shape, np.dtype(dtype)
+    def __init__(self, allocation: Allocation, host: np.ndarray):
+        self._allocation, self._host = allocation, host
 
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        return self.size * self.dtype.itemsize
+    shape = property(lambda self: self._host.shape)
+    strides = property(lambda self: self._host.strides)
+    dtype = property(lambda self: self._host.dtype)
+    size = property(lambda self: self._host.size)
+    ndim = property(lambda self: self._host.ndim)
+    nbytes = property(lambda self: self._host.nbytes)
+    is_contiguous = property(lambda self: self._host.flags.c_contiguous)
 
     def __len__(self) -> int:
-        return self.shape[0]
-
-    def numpy(self) -> np.ndarray:
-        """A copy on the host; what no kernel has written is 0xFF."""
-        return self._host().copy()
-
-    def copy_from(self, array: np.ndarray) -> None:
-        """Take over the values of a host array of this shape and type."""
-        if array.shape != self.shape or array.dtype != self.dtype:
-            raise DeviceError(f"an array {array.dtype}{list(array.shape)} cannot be copied into {self}; shape and type should be equal")
-        self._host()[...] = array
-        self._allocation.mark_written(self._offset, self.nbytes)
-
-    def fill(self, byte: int) -> None:
-        """Set every byte."""
-        self._allocation.data[self._offset : self._offset + self.nbytes] = byte
-        self._allocation.mark_written(self._offset, self.nbytes)
-
-    def view(self, dtype) -> "DeviceArray":
-        """The same bytes as another type; the last axis changes length."""
-        dtype = np.dtype(dtype)
-        row = self.shape[-1] * self.dtype.itemsize
-        if row % dtype.itemsize:
-            raise DeviceError(f"{self} cannot be seen as {dtype}: its rows have {row} bytes, not a multiple of {dtype.itemsize}")
-        return DeviceArray(self._allocation, self._offset, (*self.shape[:-1], row // dtype.itemsize), dtype)
-
-    def reshape(self, *shape: int) -> "DeviceArray":
-        """The same elements in another shape; one extent may be -1."""
-        return DeviceArray(self._allocation, self._offset, np.empty(self.shape, np.bool_).reshape(*shape).shape, self.dtype)
-
-    def __getitem__(self, rows: slice) -> "DeviceArray":
-        """Rows of the first axis."""
-        start, stop, step = rows.indices(len(self))
-        if step != 1:
-            raise DeviceError(f"{self}[{start}:{stop}:{step}] would not be contiguous; take the rows with a kernel")
-        row = self.nbytes // max(len(self), 1)
-        return DeviceArray(self._allocation, self._offset + start * row, (max(stop - start, 0), *self.shape[1:]), self.dtype)
+        return len(self._host)
 
     def __repr__(self) -> str:
         return f"DeviceArray {self.dtype}{list(self.shape)}"
 
-    def pointer(self, dtype) -> Pointer:
-        """What a kernel gets for a parameter ptr(dtype)."""
-        return Pointer(self._allocation, dtype, self._offset, self._offset, self._offset + self.nbytes)
+    def numpy(self) -> np.ndarray:
+        """A copy on the host; what no kernel has written is 0xFF."""
+        return self._host.copy()
 
-    def _host(self) -> np.ndarray:
-        return self._allocation.data[self._offset : self._offset + self.nbytes].view(self.dtype).reshape(self.shape)
+    def copy_from(self, array: np.ndarray) -> None:
+        """Take over the values of a host array of this shape and dtype."""
+        if array.shape != self.shape or array.dtype != self.dtype:
+            raise DeviceError(f"an array {array.dtype}{list(array.shape)} cannot be copied into {self}: shape and dtype must be equal")
+        self._need_contiguous("copied into")
+        self._host[...] = array
+        self._allocation.mark_written(self.address, self.nbytes)
+
+    def fill(self, byte: int) -> None:
+        """Set every byte."""
+        self._need_contiguous("filled")
+        self._allocation.data[self.address : self.address + self.nbytes] = byte
+        self._allocation.mark_written(self.address, self.nbytes)
+
+    def view(self, dtype) -> "DeviceArray":
+        """The same bytes as another dtype; the last axis changes its length."""
+        dtype, row = np.dtype(dtype), self.shape[-1] * self.dtype.itemsize
+        if dtype.itemsize != self.dtype.itemsize:
+            self._need_contiguous(f"viewed as {dtype}")
+        if row % dtype.itemsize:
+            raise DeviceError(f"{self} cannot be viewed as {dtype}: its rows have {row} bytes, not a multiple of {dtype.itemsize}")
+        return DeviceArray(self._allocation, self._host.view(dtype))
+
+    def reshape(self, *shape: int) -> "DeviceArray":
+        """The same elements in another shape, one length of which may be -1."""
+        self._need_contiguous("reshaped")
+        return DeviceArray(self._allocation, self._host.reshape(*shape))
+
+    def __getitem__(self, key) -> "DeviceArray":
+        """Integers and slices (with a positive step), as in NumPy; a view."""
+        keys = key if isinstance(key, tuple) else (key,)
+        return DeviceArray(self._allocation, self._host[(*keys, ...)])
+
+    def pointer(self, dtype) -> Pointer:
+        """What a kernel gets for a parameter ptr(dtype). It may touch the bytes between the array's first and last element."""
+        span = sum((n - 1) * stride for n, stride in zip(self.shape, self.strides)) + self.dtype.itemsize if self.size else 0
+        return Pointer(self._allocation, dtype, self.address, self.address, self.address + span)
+
+    @property
+    def address(self) -> int:
+        """The byte of its allocation where it begins; allocations are aligned."""
+        return self._host.__array_interface__["data"][0] - self._allocation.data.__array_interface__["data"][0]
+
+    def _need_contiguous(self, verb: str) -> None:
+        if not self.is_contiguous:
+            raise DeviceError(f"{self} with strides {list(self.strides)} is not contiguous and cannot be {verb}")
+
+
+class PreparedLaunch:
+    """A launch to run() many times."""
+
+    def __init__(self, device: "EmulatedDevice", specialized, grid, arguments: tuple, shared: int | None):
+        signature = specialized.signature
+        if len(arguments) != len(signature):
+            raise DeviceError(f"{specialized.name} takes {len(signature)} arguments, found {len(arguments)}: "
+                              f"({', '.join(parameter.text for parameter in signature)})")
+        self._device, self.specialized, self._grid = device, specialized, grid
+        self._shared = specialized.shared if shared is None else shared
+        self._arguments = [_argument(value, parameter, specialized.name) for value, parameter in zip(arguments, signature)]
+
+    def run(self) -> None:
+        emulator.launch(_python(self.specialized), self._grid, self.specialized.threads, tuple(self._arguments),
+                        name=self.specialized.name, shared=self._shared, seed=self._device.seed, races=self._device.races)
+
+    def set(self, name: str, value) -> None:
+        """Replace one argument for the runs to come."""
+        for i, parameter in enumerate(self.specialized.signature):
+            if parameter.name == name:
+                self._arguments[i] = _argument(value, parameter, self.specialized.name)
+                return
+        raise DeviceError(f"{self.specialized.name} has no parameter {name!r}")
 
 
 class Graph:
     """Launches recorded once, run as often as wanted."""
 
     def __init__(self):
-        self.launches = []
+        self.launches: list[PreparedLaunch] = []
 
     def replay(self) -> None:
-        for run in self.launches:
-            run()
+        for launch in self.launches:
+            launch.run()
 
 
 class EmulatedDevice:
@@ -117,21 +145,23 @@ class EmulatedDevice:
 
     def array(self, values: np.ndarray) -> DeviceArray:
         """A copy of a host array."""
-        values = np.ascontiguousarray(values)
-        return self._array(values.shape, values.dtype, values.reshape(-1).view(np.uint8).copy())
+        return self._array(values.shape, values.dtype, np.frombuffer(values.tobytes(), np.uint8).copy())
+
+    def prepare(self, specialized, grid, *arguments, shared: int | None = None) -> PreparedLaunch:
+        """A launch to run() many times. `grid` is a number of blocks or a tuple; arrays and scalars follow the signature."""
+        return PreparedLaunch(self, specialized, grid, arguments, shared)
 
     def launch(self, specialized, grid, *arguments, shared: int | None = None) -> None:
-        """Run a kernel now, or record it if a graph is being captured. Arguments follow the kernel's signature."""
-        signature = specialized.signature
-        if len(arguments) != len(signature):
-            raise DeviceError(f"kernel {specialized.name} takes {len(signature)} arguments, found {len(arguments)}")
-        arguments = tuple(_argument(value, parameter, specialized.name) for value, parameter in zip(arguments, signature))
+        """Run a kernel now, or record it if a graph is being captured."""
+        launch = self.prepare(specialized, grid, *arguments, shared=shared)
+        if self._graph is None:
+            launch.run()
+        else:
+            self._graph.launches.append(launch)
 
-        def run():
-            emulator.launch(_python(specialized), grid, specialized.threads, arguments, name=specialized.name,
-                            shared=specialized.shared if shared is None else shared, seed=self.seed, races=self.races)
-
-        run() if self._graph is None else self._graph.launches.append(run)
+    def step(self):
+        """Arrays made inside are temporaries of a step; here they are like all others."""
+        return contextlib.nullcontext()
 
     @contextlib.contextmanager
     def capture(self):
@@ -146,10 +176,10 @@ class EmulatedDevice:
         """Every launch has finished when it returns."""
 
     def _array(self, shape, dtype, data) -> DeviceArray:
-        shape, dtype = tuple(np.atleast_1d(shape).tolist()), np.dtype(dtype)
+        shape, dtype = (shape,) if isinstance(shape, int) else tuple(shape), np.dtype(dtype)
         self._count += 1
-        name = f"array {self._count} ({dtype}{list(shape)})"
-        return DeviceArray(Allocation(name, math.prod(shape) * dtype.itemsize, data), 0, shape, dtype)
+        allocation = Allocation(f"array {self._count} ({dtype}{list(shape)})", math.prod(shape) * dtype.itemsize, data)
+        return DeviceArray(allocation, allocation.data.view(dtype).reshape(shape))
 
 
 @cache

@@ -89,22 +89,22 @@ def rms_norm_kernel(x, weight, y, eps, num_rows):
     tid = u32(cuda.threadIdx.x)
     row = u32(cuda.blockIdx.x) * u32(ROWS) + tid // u32(GROUP)
     start, first = row * u32(HIDDEN // 8), tid & u32(GROUP - 1)
-    words, weights = cuda.local.array((VECTORS, 4), u32), cuda.local.array((VECTORS, 4), u32)
-    total = f32(0)
+    words = cuda.local.array((VECTORS, 4), u32)
+    partial, total = cuda.shared.array(32, f32), f32(0)
     if row < num_rows:
-        for v in consteval(range(VECTORS)):                                # all loads first: 32 VECTORS bytes in flight
+        for v in consteval(range(VECTORS)):                                # all loads first: 16 VECTORS bytes in flight
             words[v, 0], words[v, 1], words[v, 2], words[v, 3] = load_vector(x, start, first + u32(v * GROUP), first)
-            weights[v, 0], weights[v, 1], weights[v, 2], weights[v, 3] = load_vector(weight, u32(0), first + u32(v * GROUP), first)
         for v in consteval(range(VECTORS)):
             if first + u32(v * GROUP) < u32(HIDDEN // 8):
                 for i in consteval(range(4)):
                     total = add_squares(words[v, i], total)
-    inverse = reciprocal_rms(group_sum(total), eps)
+    inverse = reciprocal_rms(group_sum(total, partial), eps)
     for v in consteval(range(VECTORS)):
         column = first + u32(v * GROUP)
         if row < num_rows and column < u32(HIDDEN // 8):
-            store_u32x4(y, start + column, scaled(words[v, 0], weights[v, 0], inverse), scaled(words[v, 1], weights[v, 1], inverse),
-                        scaled(words[v, 2], weights[v, 2], inverse), scaled(words[v, 3], weights[v, 3], inverse))
+            w0, w1, w2, w3 = load_u32x4(weight, column)
+            store_u32x4(y, start + column, scaled(words[v, 0], w0, inverse), scaled(words[v, 1], w1, inverse),
+                        scaled(words[v, 2], w2, inverse), scaled(words[v, 3], w3, inverse))
 
 
 @kernel((ptr(bf16), ptr(bf16), ptr(bf16), ptr(bf16), ptr(bf16), f32, u32), threads=lambda GROUP, ROWS, **_: GROUP * ROWS,
@@ -114,7 +114,7 @@ def add_rms_norm_kernel(x, residual, weight, y, h, eps, num_rows):
     row = u32(cuda.blockIdx.x) * u32(ROWS) + tid // u32(GROUP)
     start, first = row * u32(HIDDEN // 8), tid & u32(GROUP - 1)
     words, others = cuda.local.array((VECTORS, 4), u32), cuda.local.array((VECTORS, 4), u32)
-    total = f32(0)
+    partial, total = cuda.shared.array(32, f32), f32(0)
     if row < num_rows:
         for v in consteval(range(VECTORS)):
             words[v, 0], words[v, 1], words[v, 2], words[v, 3] = load_vector(x, start, first + u32(v * GROUP), first)
@@ -124,7 +124,7 @@ def add_rms_norm_kernel(x, residual, weight, y, h, eps, num_rows):
                 for i in consteval(range(4)):
                     words[v, i] = added(words[v, i], others[v, i])
                     total = add_squares(words[v, i], total)
-    inverse = reciprocal_rms(group_sum(total), eps)
+    inverse = reciprocal_rms(group_sum(total, partial), eps)
     for v in consteval(range(VECTORS)):
         column = first + u32(v * GROUP)
         if row < num_rows and column < u32(HIDDEN // 8):
@@ -141,7 +141,7 @@ def gated_rms_norm_kernel(x, z, weight, y, eps, num_rows):
     row = u32(cuda.blockIdx.x) * u32(ROWS) + tid // u32(GROUP)
     start, first = row * u32(HIDDEN // 8), tid & u32(GROUP - 1)
     words, gates = cuda.local.array((VECTORS, 4), u32), cuda.local.array((VECTORS, 4), u32)
-    total = f32(0)
+    partial, total = cuda.shared.array(32, f32), f32(0)
     if row < num_rows:
         for v in consteval(range(VECTORS)):
             words[v, 0], words[v, 1], words[v, 2], words[v, 3] = load_vector(x, start, first + u32(v * GROUP), first)
@@ -150,7 +150,7 @@ def gated_rms_norm_kernel(x, z, weight, y, eps, num_rows):
             if first + u32(v * GROUP) < u32(HIDDEN // 8):
                 for i in consteval(range(4)):
                     total = add_squares(words[v, i], total)
-    inverse = reciprocal_rms(group_sum(total), eps)
+    inverse = reciprocal_rms(group_sum(total, partial), eps)
     for v in consteval(range(VECTORS)):
         column = first + u32(v * GROUP)
         if row < num_rows and column < u32(HIDDEN // 8):
