@@ -11,6 +11,7 @@ from vtlite.cuda.device import current
 from vtlite.cuda.kernel import device, kernel
 from vtlite.cuda.lang import (bf16, bf16x2_high, bf16x2_low, consteval, cuda, div, f32, f32_to_bf16x2, load_u32x4, mul, ptr,
                               store_u32x4, u32)
+from vtlite.cuda.layout import need_contiguous
 from vtlite.elementary import exp, gelu_tanh, silu
 from vtlite.errors import DeviceError
 from vtlite.opspec import OpSpec
@@ -84,6 +85,7 @@ def gelu_tanh_and_mul(gate_up, *, out=None):
 def sigmoid_gate(x, gate, *, out=None):
     """x, gate of one shape, bf16 -> x * sigmoid(gate) bf16. out may be x."""
     y = current().empty(x.shape, bf16) if out is None else out
+    need_contiguous(x=x, gate=gate, out=y)
     vectors = _vectors(x.size)
     current().launch(sigmoid_gate_kernel.specialize(), _grid(vectors), x, gate, y, vectors)
     return y
@@ -92,6 +94,7 @@ def sigmoid_gate(x, gate, *, out=None):
 def _activate_and_mul(gate_up, gelu: bool, out):
     tokens, width = gate_up.shape
     y = current().empty((tokens, width // 2), bf16) if out is None else out
+    need_contiguous(gate_up=gate_up, out=y)
     vectors = tokens * _vectors(width // 2)
     current().launch(activate_and_mul_kernel.specialize(INTERMEDIATE=width // 2, GELU=gelu), _grid(vectors), gate_up, y, vectors)
     return y

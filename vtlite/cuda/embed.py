@@ -13,6 +13,7 @@ from vtlite import reference
 from vtlite.cuda.device import current
 from vtlite.cuda.kernel import kernel
 from vtlite.cuda.lang import atomic_max_u32, bf16, cuda, i64, load_u32x4, ptr, store_u32x4, u32
+from vtlite.cuda.layout import need_contiguous
 from vtlite.errors import DeviceError
 from vtlite.opspec import OpSpec
 
@@ -48,6 +49,7 @@ def embedding(input_ids, weight, dtype=bf16, *, out=None):
         raise DeviceError(f"the embedding kernel takes and gives bfloat16 rows of a multiple of 8 elements, less than 64 GiB in all; "
                           f"found {list(weight.shape)} as {np.dtype(dtype)}")
     y = current().empty((input_ids.size, hidden), bf16) if out is None else out
+    need_contiguous(input_ids=input_ids, weight=weight, out=y)
     vectors = input_ids.size * hidden // 8
     current().launch(embedding_kernel.specialize(ROW=hidden // 8), -(-vectors // THREADS),
                      input_ids, weight, y, _flag(), vocab_size, vectors)

@@ -10,6 +10,7 @@ from vtlite import reference
 from vtlite.cuda.device import current
 from vtlite.cuda.kernel import kernel
 from vtlite.cuda.lang import bf16, cuda, i64, load_u32x4, ptr, store_u32x4, u32
+from vtlite.cuda.layout import need_contiguous, vectors_between_tokens
 from vtlite.errors import DeviceError
 from vtlite.opspec import OpSpec
 
@@ -18,31 +19,37 @@ THREADS = 256
 ROW = 128                        # 16-byte vectors of one token: H D / 8
 
 
-@kernel((ptr(bf16), ptr(bf16), ptr(i64), ptr(bf16), u32, u32), threads=THREADS, constants=("ROW",),
+@kernel((ptr(bf16), ptr(bf16), ptr(i64), ptr(bf16), u32, u32, u32, u32), threads=THREADS, constants=("ROW",),
         prebuild=[{"ROW": row} for row in (24, 32, 64, 128, 256)])
-def write_kv_kernel(k, v, slot_mapping, kv, plane, num_vectors):
-    """`plane`: vectors of all keys, which come before the values."""
+def write_kv_kernel(k, v, slot_mapping, kv, plane, num_vectors, k_stride, v_stride):
+    """plane: vectors of all keys, which come before the values; strides: vectors from one token to the next."""
     vector = u32(cuda.blockIdx.x) * u32(THREADS) + u32(cuda.threadIdx.x)
     if vector < num_vectors:
         token = vector // u32(ROW)
         slot = slot_mapping[token]
         if slot >= 0:
-            target = u32(slot) * u32(ROW) + (vector - token * u32(ROW))
-            k0, k1, k2, k3 = load_u32x4(k, vector)
-            v0, v1, v2, v3 = load_u32x4(v, vector)
+            column = vector - token * u32(ROW)
+            target = u32(slot) * u32(ROW) + column
+            k0, k1, k2, k3 = load_u32x4(k, token * k_stride + column)
+            v0, v1, v2, v3 = load_u32x4(v, token * v_stride + column)
             store_u32x4(kv, target, k0, k1, k2, k3)
             store_u32x4(kv, plane + target, v0, v1, v2, v3)
 
 
 def write_kv(kv, k, v, slot_mapping) -> None:
-    """Store k, v [T, H, D] bf16 at the flat slots slot_mapping [T] i64 of kv [2, num_blocks, block_size, H, D], in place."""
+    """Store k, v [T, H, D] bf16 at the flat slots slot_mapping [T] i64 of kv [2, num_blocks, block_size, H, D], in place.
+
+    k and v may leave gaps between tokens.
+    """
+    need_contiguous(kv=kv, slot_mapping=slot_mapping)
     tokens, heads, head_dim = k.shape
     if heads * head_dim % 8 or kv.size // 8 >= 1 << 32:
         raise DeviceError(f"the KV kernel takes rows of a multiple of 8 elements and caches of less than 64 GiB per layer; "
                           f"found k {list(k.shape)} and kv {list(kv.shape)}")
     row = heads * head_dim // 8
     vectors = tokens * row
-    current().launch(write_kv_kernel.specialize(ROW=row), -(-vectors // THREADS), k, v, slot_mapping, kv, kv.size // 16, vectors)
+    current().launch(write_kv_kernel.specialize(ROW=row), -(-vectors // THREADS), k, v, slot_mapping, kv, kv.size // 16, vectors,
+                     vectors_between_tokens("k", k), vectors_between_tokens("v", v))
 
 
 def _inputs(rng, T: int, H: int, D: int, blocks: int) -> dict:

@@ -14,6 +14,7 @@ from vtlite.cuda.device import current
 from vtlite.cuda.kernel import device, kernel
 from vtlite.cuda.lang import (bf16, bf16x2_high, bf16x2_low, consteval, cuda, f32, f32_to_bf16x2, fma, load_f32x4, load_u32x4, mul,
                               ptr, select, store_u32x4, u32)
+from vtlite.cuda.layout import need_contiguous, vectors_between_tokens
 from vtlite.cuda.reduction import group_sum
 from vtlite.elementary import rsqrt, silu
 from vtlite.errors import DeviceError
@@ -24,6 +25,7 @@ GROUP = 128                      # threads per row
 VECTORS = 4                      # 16-byte vectors of a row per thread
 ROWS = 1                         # rows per block
 ZERO_CENTERED = False
+HEADS = 1                        # rows per token: tokens of x may leave gaps, its rows within a token may not
 
 THREADS = 128                    # per block, where a row needs no more
 LAYOUT = ("HIDDEN", "GROUP", "VECTORS", "ROWS")
@@ -83,12 +85,14 @@ def added(word, other):
     return f32_to_bf16x2(bf16x2_low(word) + bf16x2_low(other), bf16x2_high(word) + bf16x2_high(other))
 
 
-@kernel((ptr(bf16), ptr(bf16), ptr(bf16), f32, u32), threads=lambda GROUP, ROWS, **_: GROUP * ROWS,
-        constants=(*LAYOUT, "ZERO_CENTERED"), prebuild=[{**c, "ZERO_CENTERED": z} for c in PREBUILT for z in (False, True)])
-def rms_norm_kernel(x, weight, y, eps, num_rows):
+@kernel((ptr(bf16), ptr(bf16), ptr(bf16), f32, u32, u32), threads=lambda GROUP, ROWS, **_: GROUP * ROWS,
+        constants=(*LAYOUT, "ZERO_CENTERED", "HEADS"), prebuild=[{**c, "ZERO_CENTERED": z} for c in PREBUILT for z in (False, True)])
+def rms_norm_kernel(x, weight, y, eps, num_rows, token_stride):
+    """token_stride: vectors from one token of x to the next."""
     tid = u32(cuda.threadIdx.x)
     row = u32(cuda.blockIdx.x) * u32(ROWS) + tid // u32(GROUP)
-    start, first = row * u32(HIDDEN // 8), tid & u32(GROUP - 1)
+    token, first = row // u32(HEADS), tid & u32(GROUP - 1)
+    start = token * token_stride + (row - token * u32(HEADS)) * u32(HIDDEN // 8)
     words = cuda.local.array((VECTORS, 4), u32)
     partial, total = cuda.shared.array(32, f32), f32(0)
     if row < num_rows:
@@ -103,7 +107,7 @@ def rms_norm_kernel(x, weight, y, eps, num_rows):
         column = first + u32(v * GROUP)
         if row < num_rows and column < u32(HIDDEN // 8):
             w0, w1, w2, w3 = load_u32x4(weight, column)
-            store_u32x4(y, start + column, scaled(words[v, 0], w0, inverse), scaled(words[v, 1], w1, inverse),
+            store_u32x4(y, row * u32(HIDDEN // 8) + column, scaled(words[v, 0], w0, inverse), scaled(words[v, 1], w1, inverse),
                         scaled(words[v, 2], w2, inverse), scaled(words[v, 3], w3, inverse))
 
 
@@ -163,16 +167,19 @@ def gated_rms_norm_kernel(x, z, weight, y, eps, num_rows):
 
 
 def rms_norm(x, weight, eps: float, zero_centered: bool = False, *, out=None):
-    """x [..., D] bf16, weight [D] bf16 -> [..., D] bf16; the mean is over the last axis."""
+    """x [..., D] bf16, weight [D] bf16 -> [..., D] bf16; the mean is over the last axis. x may leave gaps between tokens."""
     y = current().empty(x.shape, bf16) if out is None else out
+    need_contiguous(weight=weight, out=y)
     constants, rows, grid = _rows(x)
-    current().launch(rms_norm_kernel.specialize(**constants, ZERO_CENTERED=zero_centered), grid, x, weight, y, eps, rows)
+    kernel = rms_norm_kernel.specialize(**constants, ZERO_CENTERED=zero_centered, HEADS=rows // len(x))
+    current().launch(kernel, grid, x, weight, y, eps, rows, vectors_between_tokens("x", x))
     return y
 
 
 def add_rms_norm(x, residual, weight, eps: float, zero_centered: bool = False, *, out=None):
     """x, residual [..., D] bf16, weight [D] bf16 -> (y, h) [..., D] bf16: h = x + residual and its norm. h may be residual."""
     y, h = (current().empty(x.shape, bf16), current().empty(x.shape, bf16)) if out is None else out
+    need_contiguous(x=x, residual=residual, weight=weight, y=y, h=h)
     constants, rows, grid = _rows(x)
     current().launch(add_rms_norm_kernel.specialize(**constants, ZERO_CENTERED=zero_centered), grid,
                      x, residual, weight, y, h, eps, rows)
@@ -182,6 +189,7 @@ def add_rms_norm(x, residual, weight, eps: float, zero_centered: bool = False, *
 def gated_rms_norm(x, z, weight, eps: float, *, out=None):
     """x, z [..., D] bf16, weight [D] f32 -> [..., D] bf16: the norm of x times silu(z)."""
     y = current().empty(x.shape, bf16) if out is None else out
+    need_contiguous(x=x, z=z, weight=weight, out=y)
     constants, rows, grid = _rows(x)
     current().launch(gated_rms_norm_kernel.specialize(**constants), grid, x, z, weight, y, eps, rows)
     return y

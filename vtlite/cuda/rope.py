@@ -13,6 +13,7 @@ from vtlite.cuda.device import current
 from vtlite.cuda.kernel import device, kernel
 from vtlite.cuda.lang import (bf16, bf16x2_high, bf16x2_low, cuda, f32, f32_to_bf16x2, fma, i32_to_f32, load_f32x4, load_u32x4, mul,
                               i32, i64, ptr, store_u32x4, u32)
+from vtlite.cuda.layout import need_contiguous, vectors_between_tokens
 from vtlite.elementary import cos as cosine, sin as sine
 from vtlite.errors import DeviceError
 from vtlite.opspec import OpSpec
@@ -55,44 +56,50 @@ def turned_pair(a, cos, sin):
     return f32_to_bf16x2(turned_first(bf16x2_low(a), bf16x2_high(a), cos, sin), turned_second(bf16x2_low(a), bf16x2_high(a), cos, sin))
 
 
-@kernel((ptr(bf16), ptr(f32), ptr(f32), ptr(bf16), u32), threads=THREADS, constants=SHAPE, prebuild=COMMON)
-def rotary_half_split_kernel(x, cos, sin, y, num_items):
-    """An item: vector j of the first half with its partner in the second half, or a vector that passes through."""
+@kernel((ptr(bf16), ptr(f32), ptr(f32), ptr(bf16), u32, u32), threads=THREADS, constants=SHAPE, prebuild=COMMON)
+def rotary_half_split_kernel(x, cos, sin, y, num_items, token_stride):
+    """An item: vector j of the first half with its partner in the second half, or a vector that passes through.
+
+    token_stride: vectors from one token of x to the next.
+    """
     item = u32(cuda.blockIdx.x) * u32(THREADS) + u32(cuda.threadIdx.x)
     if item < num_items:
         head = item // u32((HEAD_DIM - ROTARY // 2) // 8)                  # token * HEADS + its head
         j = item - head * u32((HEAD_DIM - ROTARY // 2) // 8)
-        start = head * u32(HEAD_DIM // 8)
+        token = head // u32(HEADS)
+        source = token * token_stride + (head - token * u32(HEADS)) * u32(HEAD_DIM // 8) + j
+        target = head * u32(HEAD_DIM // 8) + j
         if j < u32(ROTARY // 16):
-            angle = head // u32(HEADS) * u32(ROTARY // 8) + j * u32(2)
-            a0, a1, a2, a3 = load_u32x4(x, start + j)
-            b0, b1, b2, b3 = load_u32x4(x, start + j + u32(ROTARY // 16))
+            angle = token * u32(ROTARY // 8) + j * u32(2)
+            a0, a1, a2, a3 = load_u32x4(x, source)
+            b0, b1, b2, b3 = load_u32x4(x, source + u32(ROTARY // 16))
             c0, c1, c2, c3 = load_f32x4(cos, angle)
             c4, c5, c6, c7 = load_f32x4(cos, angle + u32(1))
             s0, s1, s2, s3 = load_f32x4(sin, angle)
             s4, s5, s6, s7 = load_f32x4(sin, angle + u32(1))
-            store_u32x4(y, start + j,
+            store_u32x4(y, target,
                         turned_low_half(a0, b0, c0, s0, c1, s1), turned_low_half(a1, b1, c2, s2, c3, s3),
                         turned_low_half(a2, b2, c4, s4, c5, s5), turned_low_half(a3, b3, c6, s6, c7, s7))
-            store_u32x4(y, start + j + u32(ROTARY // 16),
+            store_u32x4(y, target + u32(ROTARY // 16),
                         turned_high_half(a0, b0, c0, s0, c1, s1), turned_high_half(a1, b1, c2, s2, c3, s3),
                         turned_high_half(a2, b2, c4, s4, c5, s5), turned_high_half(a3, b3, c6, s6, c7, s7))
         else:
-            a0, a1, a2, a3 = load_u32x4(x, start + j + u32(ROTARY // 16))
-            store_u32x4(y, start + j + u32(ROTARY // 16), a0, a1, a2, a3)
+            a0, a1, a2, a3 = load_u32x4(x, source + u32(ROTARY // 16))
+            store_u32x4(y, target + u32(ROTARY // 16), a0, a1, a2, a3)
 
 
-@kernel((ptr(bf16), ptr(f32), ptr(f32), ptr(bf16), u32), threads=THREADS, constants=SHAPE,
+@kernel((ptr(bf16), ptr(f32), ptr(f32), ptr(bf16), u32, u32), threads=THREADS, constants=SHAPE,
         prebuild=[{"HEADS": 128, "HEAD_DIM": 64, "ROTARY": 64}, {"HEADS": 1, "HEAD_DIM": 64, "ROTARY": 64}])
-def rotary_interleaved_kernel(x, cos, sin, y, num_items):
-    """An item: one vector, four pairs."""
+def rotary_interleaved_kernel(x, cos, sin, y, num_items, token_stride):
+    """An item: one vector, four pairs. token_stride: vectors from one token of x to the next."""
     item = u32(cuda.blockIdx.x) * u32(THREADS) + u32(cuda.threadIdx.x)
     if item < num_items:
-        head = item // u32(HEAD_DIM // 8)
+        head = item // u32(HEAD_DIM // 8)                                  # token * HEADS + its head
         j = item - head * u32(HEAD_DIM // 8)
-        a0, a1, a2, a3 = load_u32x4(x, item)
+        token = head // u32(HEADS)
+        a0, a1, a2, a3 = load_u32x4(x, token * token_stride + (head - token * u32(HEADS)) * u32(HEAD_DIM // 8) + j)
         if j < u32(ROTARY // 8):
-            angle = head // u32(HEADS) * u32(ROTARY // 8) + j
+            angle = token * u32(ROTARY // 8) + j
             c0, c1, c2, c3 = load_f32x4(cos, angle)
             s0, s1, s2, s3 = load_f32x4(sin, angle)
             store_u32x4(y, item, turned_pair(a0, c0, s0), turned_pair(a1, c1, s1), turned_pair(a2, c2, s2), turned_pair(a3, c3, s3))
@@ -114,6 +121,7 @@ def rope_cos_sin(positions, inv_freq, attention_factor: float = 1.0, *, out=None
     """positions [T] i64 below 2^20, inv_freq [R/2] f32 -> cos, sin [T, R/2] f32, times attention_factor."""
     shape = positions.size, inv_freq.size
     cos, sin = (current().empty(shape, f32), current().empty(shape, f32)) if out is None else out
+    need_contiguous(positions=positions, inv_freq=inv_freq, cos=cos, sin=sin)
     angles = shape[0] * shape[1]
     current().launch(rope_cos_sin_kernel.specialize(), -(-angles // THREADS), positions, inv_freq, cos, sin, attention_factor,
                      shape[1], angles)
@@ -121,7 +129,7 @@ def rope_cos_sin(positions, inv_freq, attention_factor: float = 1.0, *, out=None
 
 
 def rotary(x, cos, sin, interleaved: bool = False, *, out=None):
-    """x [T, H, D] bf16, cos and sin [T, R/2] f32 with R <= D -> [T, H, D] bf16. out may be x."""
+    """x [T, H, D] bf16, cos and sin [T, R/2] f32 with R <= D -> [T, H, D] bf16. x may leave gaps between tokens; out may be x."""
     tokens, heads, head_dim = x.shape
     rotary_dim = 2 * cos.shape[-1]
     step = 8 if interleaved else 16
@@ -129,9 +137,11 @@ def rotary(x, cos, sin, interleaved: bool = False, *, out=None):
         raise DeviceError(f"the rotary kernel takes head_dim as a multiple of 8 and R up to it as a multiple of {step}; "
                           f"found head_dim {head_dim} and R {rotary_dim}")
     y = current().empty(x.shape, bf16) if out is None else out
+    need_contiguous(cos=cos, sin=sin, out=y)
     kernel = rotary_interleaved_kernel if interleaved else rotary_half_split_kernel
     items = tokens * heads * (head_dim if interleaved else head_dim - rotary_dim // 2) // 8
-    current().launch(kernel.specialize(HEADS=heads, HEAD_DIM=head_dim, ROTARY=rotary_dim), -(-items // THREADS), x, cos, sin, y, items)
+    current().launch(kernel.specialize(HEADS=heads, HEAD_DIM=head_dim, ROTARY=rotary_dim), -(-items // THREADS),
+                     x, cos, sin, y, items, vectors_between_tokens("x", x))
     return y
 
 
