@@ -18,6 +18,7 @@ COMMANDS = {
     "chat": "talk with a model in the terminal",
     "serve": "serve a model over HTTP, with OpenAI's API",
     "convert": "import a GGUF file as a checkpoint directory",
+    "kernels": "list, compile, read and time the GPU kernels",
     "doctor": "show what is installed, what would run, and what to do about the rest",
 }
 EXIT_ERROR, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 2, 130, 141      # the last two: 128 + the signal's number

@@ -11,15 +11,30 @@ VTLITE_DEVICE says which: a number (an ordinal of the driver, default 0) or `emu
 and an array has shape, dtype, nbytes, size, ndim, numpy(), copy_from(ndarray), view(dtype), reshape(...), x[a:b], fill(byte).
 """
 
+import contextlib
 import os
 from functools import cache
 
 from vtlite.errors import DeviceError
 
 
+_chosen = None                          # set by using()
+
+
 def current():
     """The device of this process, opened at the first call."""
-    return open_device(os.environ.get("VTLITE_DEVICE", "0"))
+    return _chosen or open_device(os.environ.get("VTLITE_DEVICE", "0"))
+
+
+@contextlib.contextmanager
+def using(device):
+    """Make a device the current one for a while."""
+    global _chosen
+    before, _chosen = _chosen, device
+    try:
+        yield device
+    finally:
+        _chosen = before
 
 
 @cache

@@ -11,7 +11,6 @@ streams is ordered with it by events. Temporaries of a step come from an arena:
 
 import contextlib
 import os
-import statistics
 from collections.abc import Callable
 
 import numpy as np
@@ -200,21 +199,3 @@ def chip_for(major: int, minor: int) -> str:
         raise DeviceError(f"this GPU has compute capability {major}.{minor}; vtlite has kernels for {', '.join(CHIPS)} and chips that "
                           "run them: use another GPU, or the CPU")
     return max(exact or older, key=lambda chip: (chip_number(chip), chip))
-
-
-def time_kernel(device: GpuDevice, launches: list[Callable[[], None]], repeats: int = 20) -> float:
-    """Median microseconds of one launch, by replays of a graph that holds them all.
-
-    Give several launches over different buffers, together larger than the L2 cache, so that none finds its data there.
-    """
-    for launch in launches:
-        launch()                                # kernels load, and fail if they must, outside the capture
-    device.synchronize()
-    with device.capture() as graph:
-        for launch in launches:
-            launch()
-    times = []
-    for _ in range(repeats):
-        graph.replay()                          # keeps the device busy until the timed one is queued
-        times.append(device.elapsed_us(graph.replay))
-    return statistics.median(times) / len(launches)

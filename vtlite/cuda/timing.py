@@ -1,0 +1,76 @@
+"""How fast kernels are: the time of an op by graph replay, beside the memory ceiling measured in the same run.
+
+One row per op and case, in the form that every bench writes:
+
+    {"name", "case", "us", "bytes" or "flops", "share" (of the ceiling), "ok" (checked against the definition in the same run)}
+"""
+
+import math
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from zlib import crc32
+
+import numpy as np
+
+from vtlite.cuda import bandwidth
+from vtlite.opspec import Case, OpSpec
+
+CEILING_BYTES = 1 << 30
+LARGER_THAN_L2 = 256 << 20              # what the arrays of one graph hold together, at least
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """Terabytes per second of this device, now."""
+
+    copy_tbps: float                    # read and written
+    read_tbps: float
+
+
+def time_kernel(device, launches: list[Callable[[], object]], repeats: int = 20) -> float:
+    """Median microseconds of one launch, by replays of a graph that holds them all.
+
+    Give several launches over different buffers, together larger than the L2 cache, so that none finds its data there.
+    """
+    for launch in launches:
+        launch()                                # kernels load, and fail if they must, outside the capture
+    device.synchronize()
+    with device.capture() as graph:
+        for launch in launches:
+            launch()
+    times = []
+    for _ in range(repeats):
+        graph.replay()                          # keeps the device busy until the timed one is queued
+        times.append(device.elapsed_us(graph.replay))
+    return statistics.median(times) / len(launches)
+
+
+def measure_ceilings(device) -> Ceilings:
+    """Copy and read rates over 1 GiB."""
+    x, y = (device.zeros((CEILING_BYTES // 4,), np.uint32) for _ in range(2))
+    copy_us = time_kernel(device, [lambda: bandwidth.copy(x, out=y), lambda: bandwidth.copy(y, out=x)])
+    read_us = time_kernel(device, [lambda: bandwidth.read(x), lambda: bandwidth.read(y)])
+    return Ceilings(2 * CEILING_BYTES / copy_us / 1e6, CEILING_BYTES / read_us / 1e6)
+
+
+def time_op(device, spec: OpSpec, case: Case, ceilings: Ceilings) -> dict:
+    """The row of one op and case."""
+    host = spec.make_inputs(np.random.default_rng(crc32(spec.name.encode())), **case)
+    outputs = spec.outputs(**case)
+    num_bytes = spec.num_bytes(**case)
+    sets = [_place(device, spec, host, outputs) for _ in range(max(2, math.ceil(LARGER_THAN_L2 / num_bytes)))]
+    inputs, out = sets[0]
+    spec.launch(inputs, out)
+    ok = spec.error(host, {name: array.numpy() for name, array in out.items()}) <= spec.tolerance
+    us = time_kernel(device, [lambda inputs=inputs, out=out: spec.launch(inputs, out) for inputs, out in sets])
+    return {"name": spec.name, "case": dict(case), "us": round(us, 3), "bytes": num_bytes,
+            "share": round(num_bytes / us / 1e6 / ceilings.copy_tbps, 4), "ok": bool(ok)}
+
+
+def _place(device, spec: OpSpec, host: dict, outputs: dict) -> tuple[dict, dict]:
+    """One set of device arrays: inputs, and outputs with the contents that an op in place starts from."""
+    inputs = {name: device.array(value) if isinstance(value, np.ndarray) else value for name, value in host.items()}
+    out = {name: device.array(host[spec.in_place[name]]) if name in spec.in_place else device.empty(shape, dtype)
+           for name, (shape, dtype) in outputs.items()}
+    return inputs, out
