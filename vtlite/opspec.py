@@ -59,8 +59,8 @@ class OpSpec:
 class Trial:
     """One op on one device: inputs there, and outputs full of poison between guards."""
 
-    def __init__(self, device, spec: OpSpec, inputs: Arrays, outputs: Mapping[str, tuple]):
-        self.device, self.spec, self.host = device, spec, inputs
+    def __init__(self, device, spec: OpSpec, inputs: Arrays, outputs: Mapping[str, tuple], name: str = ""):
+        self.device, self.spec, self.host, self.name = device, spec, inputs, name
         self.inputs = {name: device.array(value) if isinstance(value, np.ndarray) else value for name, value in inputs.items()}
         self.buffers, self.out = {}, {}
         for name, (shape, dtype) in outputs.items():
@@ -71,7 +71,7 @@ class Trial:
 
     @classmethod
     def of(cls, device, spec: OpSpec, case: Case) -> "Trial":
-        return cls(device, spec, spec.inputs(case), spec.outputs(**case))
+        return cls(device, spec, spec.inputs(case), spec.outputs(**case), f"{spec.name}/{case_name(case)}")
 
     def poison(self) -> None:
         """Make the outputs as if nothing had run."""
@@ -101,6 +101,11 @@ class Trial:
         alone = {name: value[index : index + 1] if name in self.spec.rows else value for name, value in self.host.items()}
         return Trial(self.device, self.spec, alone, {name: ((1, *x.shape[1:]), x.dtype) for name, x in self.out.items()})
 
+    def recording(self) -> dict[str, np.ndarray]:
+        """What one run gives, by names that a file can hold: the outputs' bytes, and a checksum of the inputs."""
+        outputs = {f"{self.name}/{name}": np.frombuffer(value.tobytes(), np.uint8) for name, value in self.run().items()}
+        return {f"{self.name}/inputs": np.array(checksum(self.host), np.uint32), **outputs}
+
     def guards_are_intact(self) -> bool:
         return all((x[:GUARD] == POISON).all() and (x[-GUARD:] == POISON).all() for x in (b.numpy() for b in self.buffers.values()))
 
@@ -108,6 +113,15 @@ class Trial:
 def case_name(case: Case) -> str:
     """T=3,D=64"""
     return ",".join(f"{name}={value}" for name, value in case.items())
+
+
+def checksum(inputs: Arrays) -> int:
+    """CRC-32 of the arrays' bytes: inputs come from NumPy's generators, which a new NumPy may change."""
+    total = 0
+    for value in inputs.values():
+        if isinstance(value, np.ndarray):
+            total = zlib.crc32(value.tobytes(), total)
+    return total
 
 
 def same_bits(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> bool:

@@ -8,11 +8,12 @@ from vtlite.opspec import Trial, case_name, same_bits
 
 
 def pytest_generate_tests(metafunc):
-    """The small cases on the emulator; those and real sizes on a GPU."""
+    """The small cases on the emulator; those and real sizes on a GPU. Recordings hold the small ones."""
     specs = [spec for spec in all_specs().values() if spec.rows or "batch" not in metafunc.function.__name__]
+    more = "recorded" not in metafunc.function.__name__
     metafunc.parametrize("device, op", [
         pytest.param(label, (spec, case), id=f"{spec.name}-{case_name(case)}-{label}", marks=marks(label))
-        for label in DEVICES for spec in specs for case in (*spec.cases, *(spec.gpu_cases if label == "gpu" else ()))
+        for label in DEVICES for spec in specs for case in (*spec.cases, *(spec.gpu_cases if label == "gpu" and more else ()))
     ], indirect=["device"])
 
 
