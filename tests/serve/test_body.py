@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.serve.conftest import MAX_MODEL_LEN, MAX_NUM_SEQS
-from tests.tiny_checkpoints import VOCAB_SIZE
+from tests.tiny_checkpoints import EOS, VOCAB_SIZE
 from vtlite.errors import RequestError
 from vtlite.serve.body import MAX_BODY_BYTES, _logged, decode
 from vtlite.serve.protocol import ChatRequest, CompletionRequest
@@ -159,6 +159,13 @@ def test_a_bad_field_is_refused_by_name(live, unharmed, path, field):
     for value in FIELDS[path][field]:
         error = refused(live, path, json.dumps(GOOD[path] | {field: value}).encode())
         assert error["param"] in (field, REPORTED_AS.get(field)) or field in error["message"], (value, error)
+    unharmed()
+
+
+def test_a_request_that_allows_no_token_is_the_clients_error(live, unharmed):
+    for options in ({"allowed_token_ids": [EOS], "min_tokens": 1},
+                    {"allowed_token_ids": live.engine.tokenizer.encode("x"), "bad_words": ["x"]}):
+        assert "allowed_token_ids" in refused(live, COMPLETIONS, json.dumps(GOOD[COMPLETIONS] | options).encode())["message"]
     unharmed()
 
 

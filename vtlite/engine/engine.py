@@ -71,7 +71,7 @@ class Engine:
         if not params.ignore_eos:
             stop_ids |= set(self.model_config.eos_token_ids) - {eos}
         bad_words = [ids for word in params.bad_words for ids in self._bad_word_ids(word)]
-        return [Request(
+        requests = [Request(
             request_id=request_id, index=index, prompt_len=len(prompt), token_ids=prompt.copy(), params=params,
             seed=draw_seed(params, index),
             max_tokens=room if params.max_tokens is None else min(params.max_tokens, room),
@@ -80,6 +80,10 @@ class Engine:
                                     params.skip_special_tokens),
             priority=priority,
         ) for index in range(params.n)]
+        if params.allowed_token_ids is not None and requests[0].forbidden_ids() >= set(params.allowed_token_ids):
+            raise RequestError("allowed_token_ids holds only ids that bad_words, or stop tokens before min_tokens, "
+                               "forbid, so no token could be drawn", "allowed_token_ids")
+        return requests
 
     def check(self, prompt: list[int], params: SamplingParams) -> None:
         """RequestError if the prompt or its parameters are beyond this model's limits."""
