@@ -32,11 +32,11 @@ LAYOUT = ("HIDDEN", "GROUP", "VECTORS", "ROWS")
 
 
 def layout(hidden: int) -> dict[str, int]:
-    """The constants for rows of D = `hidden`: at most four vectors per thread, as long as 1024 threads suffice."""
-    if hidden % 8 or not 0 < hidden <= 65536:
-        raise DeviceError(f"the norm kernels take rows of 8 to 65536 elements, a multiple of 8; found {hidden}")
+    """The constants for rows of D = `hidden`: at most four vectors per thread."""
+    if hidden % 8 or not 0 < hidden <= 32768:
+        raise DeviceError(f"the norm kernels take rows of 8 to 32768 elements, a multiple of 8; found {hidden}")
     vectors = hidden // 8
-    group = 1 << min(10, (-(-vectors // 4) - 1).bit_length())
+    group = 1 << (-(-vectors // 4) - 1).bit_length()
     return {"HIDDEN": hidden, "GROUP": group, "VECTORS": -(-vectors // group), "ROWS": max(1, THREADS // group)}
 
 
@@ -220,7 +220,7 @@ def _added(x, residual, weight, eps, zero_centered):
 
 
 _EMULATED = [(1, 576), (3, 256), (5, 24), (63, 8), (2, 2048)]
-_REAL = [(1, 4096), (3, 5120), (63, 2048), (500, 128), (500, 576), (7, 8192), (2, 65536)]
+_REAL = [(1, 4096), (3, 5120), (63, 2048), (500, 128), (500, 576), (7, 8192), (2, 32768)]
 _BIG = [(8192, 4096), (4096, 8192), (262144, 128)]
 
 
