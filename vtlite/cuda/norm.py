@@ -25,7 +25,6 @@ GROUP = 128                      # threads per row
 VECTORS = 4                      # 16-byte vectors of a row per thread
 ROWS = 1                         # rows per block
 ZERO_CENTERED = False
-HEADS = 1                        # rows per token: tokens of x may leave gaps, its rows within a token may not
 
 THREADS = 128                    # per block, where a row needs no more
 LAYOUT = ("HIDDEN", "GROUP", "VECTORS", "ROWS")
@@ -40,7 +39,9 @@ def layout(hidden: int) -> dict[str, int]:
     return {"HIDDEN": hidden, "GROUP": group, "VECTORS": -(-vectors // group), "ROWS": max(1, THREADS // group)}
 
 
-PREBUILT = [layout(hidden) for hidden in (64, 128, 256, 512, 576, 960, 1024, 1536, 2048, 2560, 3072, 4096, 5120, 7168, 8192)]
+PREBUILT = [{**layout(hidden), "ZERO_CENTERED": zero_centered} for zero_centered, sizes in (
+    (False, (64, 128, 576, 960, 1024, 1536, 2048, 2560, 3072, 4096, 5120, 7168, 8192)),
+    (True, (256, 1024, 2048, 2560, 4096, 5120))) for hidden in sizes]
 
 
 @device
@@ -85,14 +86,14 @@ def added(word, other):
     return f32_to_bf16x2(bf16x2_low(word) + bf16x2_low(other), bf16x2_high(word) + bf16x2_high(other))
 
 
-@kernel((ptr(bf16), ptr(bf16), ptr(bf16), f32, u32, u32), threads=lambda GROUP, ROWS, **_: GROUP * ROWS,
-        constants=(*LAYOUT, "ZERO_CENTERED", "HEADS"), prebuild=[{**c, "ZERO_CENTERED": z} for c in PREBUILT for z in (False, True)])
-def rms_norm_kernel(x, weight, y, eps, num_rows, token_stride):
-    """token_stride: vectors from one token of x to the next."""
+@kernel((ptr(bf16), ptr(bf16), ptr(bf16), f32, u32, u32, u32), threads=lambda GROUP, ROWS, **_: GROUP * ROWS,
+        constants=(*LAYOUT, "ZERO_CENTERED"), prebuild=PREBUILT)
+def rms_norm_kernel(x, weight, y, eps, num_rows, heads, token_stride):
+    """heads: rows per token. token_stride: vectors from one token of x to the next."""
     tid = u32(cuda.threadIdx.x)
     row = u32(cuda.blockIdx.x) * u32(ROWS) + tid // u32(GROUP)
-    token, first = row // u32(HEADS), tid & u32(GROUP - 1)
-    start = token * token_stride + (row - token * u32(HEADS)) * u32(HIDDEN // 8)
+    token, first = row // heads, tid & u32(GROUP - 1)
+    start = token * token_stride + (row - token * heads) * u32(HIDDEN // 8)
     words = cuda.local.array((VECTORS, 4), u32)
     partial, total = cuda.shared.array(32, f32), f32(0)
     if row < num_rows:
@@ -112,7 +113,7 @@ def rms_norm_kernel(x, weight, y, eps, num_rows, token_stride):
 
 
 @kernel((ptr(bf16), ptr(bf16), ptr(bf16), ptr(bf16), ptr(bf16), f32, u32), threads=lambda GROUP, ROWS, **_: GROUP * ROWS,
-        constants=(*LAYOUT, "ZERO_CENTERED"), prebuild=[{**c, "ZERO_CENTERED": z} for c in PREBUILT for z in (False, True)])
+        constants=(*LAYOUT, "ZERO_CENTERED"), prebuild=PREBUILT)
 def add_rms_norm_kernel(x, residual, weight, y, h, eps, num_rows):
     tid = u32(cuda.threadIdx.x)
     row = u32(cuda.blockIdx.x) * u32(ROWS) + tid // u32(GROUP)
@@ -139,7 +140,7 @@ def add_rms_norm_kernel(x, residual, weight, y, h, eps, num_rows):
 
 
 @kernel((ptr(bf16), ptr(bf16), ptr(f32), ptr(bf16), f32, u32), threads=lambda GROUP, ROWS, **_: GROUP * ROWS,
-        constants=LAYOUT, prebuild=PREBUILT[:4])
+        constants=LAYOUT, prebuild=[layout(128)])
 def gated_rms_norm_kernel(x, z, weight, y, eps, num_rows):
     tid = u32(cuda.threadIdx.x)
     row = u32(cuda.blockIdx.x) * u32(ROWS) + tid // u32(GROUP)
@@ -171,8 +172,8 @@ def rms_norm(x, weight, eps: float, zero_centered: bool = False, *, out=None):
     y = current().empty(x.shape, bf16) if out is None else out
     need_contiguous(weight=weight, out=y)
     constants, rows, grid = _rows(x)
-    kernel = rms_norm_kernel.specialize(**constants, ZERO_CENTERED=zero_centered, HEADS=rows // len(x))
-    current().launch(kernel, grid, x, weight, y, eps, rows, vectors_between_tokens("x", x))
+    current().launch(rms_norm_kernel.specialize(**constants, ZERO_CENTERED=zero_centered), grid,
+                     x, weight, y, eps, rows, rows // len(x), vectors_between_tokens("x", x))
     return y
 
 
