@@ -11,6 +11,7 @@ import inspect
 import textwrap
 import types
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,7 @@ def reached(function: types.FunctionType, constants: Mapping[str, Any]) -> Itera
         if current in PRIMITIVES:
             yield current.__qualname__, repr(sorted(PRIMITIVES[current].ptx.items()))
             continue
-        yield current.__qualname__, textwrap.dedent(inspect.getsource(current))
+        yield current.__qualname__, _source(current)
         for name, value in _globals(current, constants):
             if not isinstance(value, types.FunctionType):
                 yield f"{current.__qualname__}.{name}", _describe(value)
@@ -91,14 +92,20 @@ def _globals(function: types.FunctionType, constants: Mapping[str, Any]) -> list
     return [(name, scope[name]) for name in sorted(_global_names(function)) if name in scope and name not in constants]
 
 
-def _global_names(function: types.FunctionType) -> set[str]:
+@cache
+def _source(function: types.FunctionType) -> str:
+    return textwrap.dedent(inspect.getsource(function))
+
+
+@cache
+def _global_names(function: types.FunctionType) -> frozenset[str]:
     """Names that the function's code, nested code included, loads from its globals."""
     names, codes = set(), [function.__code__]
     while codes:
         code = codes.pop()
         names.update(i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
         codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
-    return names
+    return frozenset(names)
 
 
 def _describe(value: Any) -> str:

@@ -25,7 +25,8 @@ from vtlite.errors import DeviceError
 
 CHIPS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_120", "sm_121")
 PACKAGE, TESTED_VERSION = "numba-cuda-mlir", "0.6"
-SHARED_MEMORY, SHARED_ALIGNMENT = 3, 128              # address space; bytes
+SHARED_MEMORY = 3                       # address space
+SWIZZLE_ATOM = 1024                     # bytes
 OLDEST_MODERN = 100                     # libnvvm takes the IR of LLVM 7 for chips before this one
 
 
@@ -198,18 +199,20 @@ def _renumber(ptx: str) -> str:
 
 
 def _place_shared_arrays(module) -> None:
-    """Shared arrays start at multiples of 128 bytes, for vector accesses, ldmatrix and bulk copies; the dynamic one (of
-    size 0) is left for the launch to size.
+    """Shared arrays start at multiples of 128 bytes, for vector accesses, ldmatrix and bulk copies, larger ones at multiples of
+    1,024, for swizzled tiles. The dynamic one (of size 0) is left for the launch to size.
     """
     from numba_cuda_mlir._mlir import ir
     from numba_cuda_mlir.mlir.util import find_ops
-    alignment = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), SHARED_ALIGNMENT)
     for operation in find_ops(module, lambda op: op.name == "llvm.mlir.global"):
         attributes = operation.operation.attributes
-        if ir.IntegerAttr(attributes["addr_space"]).value == SHARED_MEMORY:
-            attributes["alignment"] = alignment
-            if "array<0 x" in str(attributes["global_type"]):
-                attributes["linkage"] = ir.Attribute.parse("#llvm.linkage<external>")
+        if ir.IntegerAttr(attributes["addr_space"]).value != SHARED_MEMORY:
+            continue
+        length, bits = map(int, re.search(r"array<(\d+) x \D+(\d+)>", str(attributes["global_type"])).groups())
+        alignment = 128 if 0 < length * bits // 8 < SWIZZLE_ATOM else SWIZZLE_ATOM
+        attributes["alignment"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), alignment)
+        if length == 0:
+            attributes["linkage"] = ir.Attribute.parse("#llvm.linkage<external>")
 
 
 def _assemble(ptx: str, chip: str) -> tuple[bytes, str]:

@@ -10,6 +10,7 @@ from numba_cuda_mlir import types
 from numba_cuda_mlir._mlir import ir
 from numba_cuda_mlir._mlir.dialects import arith, llvm, memref
 from numba_cuda_mlir._mlir.extras import types as mlir
+from numba_cuda_mlir.lowering_utilities import index_of
 from numba_cuda_mlir.numba_cuda import extending
 from numba_cuda_mlir.numba_cuda.core.errors import TypingError
 
@@ -27,36 +28,73 @@ def as_intrinsic(primitive: Primitive, chip: str):
     def typed(*arguments):
         if template is None:
             raise TypingError(f"{primitive.name} needs {primitive.needs}; this kernel is compiled for {chip}")
-        for name, letter, kind in zip(primitive.parameters, primitive.inputs, arguments, strict=True):
-            if not _fits(letter, kind):
-                raise TypingError(f"{primitive.name}: {name} is a {kind}, expected {_expected(letter)}")
-        given = [_register(letter, kind) for letter, kind in zip(primitive.inputs, arguments, strict=True)]
-        results = [_result(letter, primitive.inputs, arguments) for letter in primitive.outputs]
-        signature = _returned(results)(*arguments)
-        literals = {name: kind.literal_value for name, letter, kind
-                    in zip(primitive.parameters, primitive.inputs, arguments, strict=True) if letter == "n"}
-        assembly = _assembly(primitive, template, literals)
-
-        def lower(builder, target, operands, _):
-            values = [_operand(builder, variable, register) for variable, register in zip(operands, given, strict=True)
-                      if register is not None]
-            outputs = [_constraint(kind) for kind in results]
-            constraints = ",".join(["=" + letter for letter in outputs] + [letter for letter in given if letter is not None])
-            produced = _emit(assembly, constraints, outputs, values, not primitive.pure)
-            values = [_as_bool(value) if kind is types.boolean else value for value, kind in zip(produced, results, strict=True)]
-            builder.store_var(target, tuple(values) if len(values) > 1 else values[0] if values else None)
-
-        return signature, lower
+        for name, operand, kind in zip(primitive.parameters, primitive.operands, arguments, strict=True):
+            if not _fits(operand, kind):
+                raise TypingError(f"{primitive.name}: {name} is a {kind}, expected {_expected(operand)}")
+        call = _Call(primitive, template, arguments)
+        return call.signature, call.lower
 
     # Numba reads the arity and the names from the definition's signature.
     parameters = "".join(f", {name}" for name in primitive.parameters)
     scope = {"typed": typed}
     exec(f"def {primitive.name}(typing_context{parameters}):\n    return typed({parameters.lstrip(', ')})", scope)
-    return extending._intrinsic(prefer_literal="n" in primitive.inputs, target="cuda")(scope[primitive.name])
+    return extending._intrinsic(prefer_literal="n" in primitive.operands, target="cuda")(scope[primitive.name])
 
 
-def _fits(letter: str, kind) -> bool:
-    match letter:
+class _Call:
+    """A primitive called with arguments of certain types."""
+
+    def __init__(self, primitive: Primitive, template: str, arguments):
+        self._operands, self._pure = primitive.operands, primitive.pure
+        self._results = [arguments[primitive.operands.index("x")] if letter == "x" else RESULT[letter] for letter in primitive.outputs]
+        self._registers = [_register(operand, kind) for operand, kind in zip(primitive.operands, arguments, strict=True)]
+        self.signature = _returned(self._results)(*arguments)
+        self._number_operands(primitive, template, arguments)
+
+    def _number_operands(self, primitive: Primitive, template: str, arguments) -> None:
+        """LLVM counts the results first (those into arrays after those returned), then the inputs; an array's inputs are tied
+        to its results by their numbers.
+        """
+        lengths = [int(operand) for operand in primitive.operands if operand.isdigit()]
+        self._outputs = [_constraint(kind) for kind in self._results] + ["f"] * sum(lengths)
+        texts = {str(i): f"${i}" for i in range(len(self._results))}
+        inputs, next_result = [], len(self._results)
+        for name, operand, register, kind in zip(primitive.parameters, primitive.operands, self._registers, arguments, strict=True):
+            if operand == "n":
+                texts[name] = str(kind.literal_value)
+            elif operand.isdigit():
+                numbers = [str(number) for number in range(next_result, next_result + int(operand))]
+                texts[name] = "{" + ", ".join(f"${number}" for number in numbers) + "}"
+                inputs += numbers
+                next_result += int(operand)
+            else:
+                texts[name] = f"${len(self._outputs) + len(inputs)}"
+                inputs.append(register)
+        self._assembly = re.sub(r"\$(\w+)", lambda match: texts[match[1]], template)
+        self._constraints = ",".join([f"={letter}" for letter in self._outputs] + inputs)
+
+    def lower(self, builder, target, variables, _) -> None:
+        values, arrays = [], []
+        for operand, register, variable in zip(self._operands, self._registers, variables, strict=True):
+            if operand.isdigit():
+                array = builder.load_var(variable)
+                arrays.append((array, int(operand)))
+                values += [memref.load(memref=array, indices=[index_of(i)]) for i in range(int(operand))]
+            elif operand != "n":
+                values.append(_operand(builder, variable, register))
+        produced = _emit(self._assembly, self._constraints, self._outputs, values, not self._pure)
+        results, rest = produced[: len(self._results)], produced[len(self._results) :]
+        for array, length in arrays:
+            for i in range(length):
+                memref.store(value=rest.pop(0), memref=array, indices=[index_of(i)])
+        results = [_as_bool(value) if kind is types.boolean else value for value, kind in zip(results, self._results, strict=True)]
+        builder.store_var(target, tuple(results) if len(results) > 1 else results[0] if results else None)
+
+
+def _fits(operand: str, kind) -> bool:
+    if operand.isdigit():
+        return isinstance(kind, types.Array) and kind.dtype == types.float32 and kind.ndim == 1
+    match operand:
         case "f":
             return kind == types.float32
         case "x":
@@ -73,24 +111,22 @@ def _fits(letter: str, kind) -> bool:
             return isinstance(kind, types.Integer)
 
 
-def _expected(letter: str) -> str:
+def _expected(operand: str) -> str:
+    if operand.isdigit():
+        return f"a local array of {operand} float32"
     return {"f": "a float32: write f32(...)", "x": "a float32, uint32 or int32: cast it", "b": "a boolean", "p": "a pointer",
-            "s": "a shared array", "n": "an integer literal or constant"}.get(letter, "an integer")
+            "s": "a shared array", "n": "an integer literal or constant"}.get(operand, "an integer")
 
 
 def _constraint(kind) -> str:
     return {types.float32: "f", types.uint16: "h", types.uint64: "l"}.get(kind, "r")
 
 
-def _register(letter: str, kind) -> str | None:
-    """Constraint letter of an input; None for literals, which are part of the text."""
-    if letter == "n":
+def _register(operand: str, kind) -> str | None:
+    """Constraint letter of an input; None for literals, which are part of the text, and arrays."""
+    if operand == "n" or operand.isdigit():
         return None
-    return _constraint(kind) if letter == "x" else REGISTER[letter]
-
-
-def _result(letter: str, inputs: str, arguments):
-    return arguments[inputs.index("x")] if letter == "x" else RESULT[letter]
+    return _constraint(kind) if operand == "x" else REGISTER[operand]
 
 
 def _returned(results):
@@ -99,15 +135,6 @@ def _returned(results):
     if len(results) == 1:
         return results[0]
     return types.UniTuple(results[0], len(results)) if len(set(results)) == 1 else types.Tuple(results)
-
-
-def _assembly(primitive: Primitive, template: str, literals: dict[str, int]) -> str:
-    """The template with LLVM's operand numbers: results first, then the inputs that are registers."""
-    inputs = [name for name in primitive.parameters if name not in literals]
-    numbers = {str(i): f"${i}" for i in range(len(primitive.outputs))}
-    numbers |= {name: f"${len(primitive.outputs) + i}" for i, name in enumerate(inputs)}
-    numbers |= {name: str(value) for name, value in literals.items()}
-    return re.sub(r"\$(\w+)", lambda match: numbers[match[1]], template)
 
 
 def _operand(builder, variable, register: str):

@@ -19,12 +19,17 @@ from vtlite.cuda.lang.arithmetic import (as_f32, as_i32, as_u32, byte_permute, d
 from vtlite.cuda.lang.conversion import (bf16_to_f32, bf16x2_high, bf16x2_low, e2m1x2_to_f16x2, e4m3x2_to_f16x2,
                                          e5m2x2_to_f16x2, f16_to_f32, f16x2_high, f16x2_low, f32_to_bf16, f32_to_bf16x2,
                                          f32_to_e4m3x2, f32_to_e5m2x2, f32_to_f16, f32_to_f16x2)
-from vtlite.cuda.lang.memory import (atomic_add_i32, atomic_add_shared_u32, atomic_add_u32, atomic_add_u64, atomic_and_u32,
-                                     atomic_cas_u32, atomic_exch_u32, atomic_max_i32, atomic_max_u32, atomic_max_u64,
-                                     atomic_min_i32, atomic_min_u32, atomic_or_u32,
+from vtlite.cuda.lang.hopper import (async_proxy_fence, bulk_copy, mbarrier_arrive, mbarrier_arrive_expect_tx, mbarrier_init,
+                                     mbarrier_init_fence, mbarrier_wait, wgmma_commit, wgmma_descriptor, wgmma_fence,
+                                     wgmma_m64n8k16_bf16, wgmma_m64n16k16_bf16, wgmma_m64n32k16_bf16, wgmma_m64n64k16_bf16,
+                                     wgmma_m64n128k16_bf16, wgmma_m64n256k16_bf16, wgmma_wait)
+from vtlite.cuda.lang.memory import (atomic_add_i32, atomic_add_shared_u32, atomic_add_shared_u64, atomic_add_u32,
+                                     atomic_add_u64, atomic_and_u32, atomic_cas_u32, atomic_exch_u32, atomic_max_i32,
+                                     atomic_max_u32, atomic_max_u64, atomic_min_i32, atomic_min_u32, atomic_or_u32,
                                      cp_async_4, cp_async_16, cp_async_16_or_zero, cp_async_commit, cp_async_wait, load_f32x4,
-                                     load_shared_u32x4, load_u32, load_u32x2, load_u32x4, load_weights_u32x4, shared_address,
-                                     store_f32x4, store_shared_u32x4, store_u32, store_u32x2, store_u32x4)
+                                     load_shared_u32x4, load_shared_u64, load_u32, load_u32x2, load_u32x4, load_weights_u32x4,
+                                     shared_address, store_f32x4, store_shared_u32x4, store_shared_u64, store_u32,
+                                     store_u32x2, store_u32x4)
 from vtlite.cuda.lang.primitive import PRIMITIVES, Primitive
 from vtlite.cuda.lang.tensor_core import (ldmatrix_x1, ldmatrix_x1_trans, ldmatrix_x2, ldmatrix_x2_trans, ldmatrix_x4,
                                           ldmatrix_x4_trans, mma_m16n8k16_bf16, mma_m16n8k16_f16, stmatrix_x4)

@@ -6,7 +6,7 @@ a u32, so 16-byte accesses reach 64 GiB. Addresses must be multiples of the vect
 
 from vtlite.cuda.lang.primitive import primitive
 from vtlite.cuda.lang.thread import current
-from vtlite.cuda.lang.types import f32, u32
+from vtlite.cuda.lang.types import f32, u32, u64
 
 
 @primitive("{ .reg .u64 t; mad.wide.u32 t, $i, 16, $p; ld.global.v4.u32 {$0, $1, $2, $3}, [t]; }", outputs="uuuu", inputs="pu")
@@ -88,6 +88,18 @@ def store_shared_u32x4(address, a, b, c, d):
     current().store_shared(address, (u32(a), u32(b), u32(c), u32(d)), u32)
 
 
+@primitive("ld.shared.u64 $0, [$address];", outputs="l", inputs="u")
+def load_shared_u64(address):
+    """8 bytes of shared memory as a u64 (ld.shared.u64)."""
+    return current().load_shared(address, u64, 1)[0]
+
+
+@primitive("st.shared.u64 [$address], $a;", inputs="ul")
+def store_shared_u64(address, a):
+    """A u64 to 8 bytes of shared memory (st.shared.u64)."""
+    current().store_shared(address, (u64(a),), u64)
+
+
 @primitive("{ .reg .u64 t; mad.wide.u32 t, $i, 16, $p; cp.async.cg.shared.global.L2::128B [$address], [t], 16; }", inputs="upu")
 def cp_async_16(address, p, i):
     """Start copying 16 bytes from p + 16 i to shared memory, past L1 (CUDA: cp.async.cg ... 16).
@@ -163,3 +175,9 @@ def atomic_add_shared_u32(address, value):
     Faster than atomic_add_u32 of a shared array, which looks up at run time which memory it was given.
     """
     return current().atomic_shared("add", address, u32, u32(value))
+
+
+@primitive("atom.shared.add.u64 $0, [$address], $value;", outputs="l", inputs="ul")
+def atomic_add_shared_u64(address, value):
+    """atomic_add_shared_u32 for a u64 (CUDA: atom.shared.add.u64); chips make it of compare-and-swaps."""
+    return current().atomic_shared("add", address, u64, u64(value))

@@ -8,6 +8,7 @@ In the PTX, $0 $1 ... are the results and $name is the parameter of that name. O
     f  float32          u  uint32         i  int32         h  uint16 (a bit pattern)       l  uint64
     x  float32, uint32 or int32; a result marked x has the type of the first argument marked x
     b  boolean          p  pointer        s  array in shared memory                        n  integer literal
+    a number            a local array of so many float32 that is read and replaced; $name is the braced list of its registers
 
 The decorator returns the function itself, unwrapped: calling it in Python costs nothing extra.
 """
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 OPERANDS = frozenset("fuihlxbpsn")
+OPERAND = re.compile(r"[a-z]|\d+")
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,11 @@ class Primitive:
     @property
     def name(self) -> str:
         return self.function.__name__
+
+    @cached_property
+    def operands(self) -> tuple[str, ...]:
+        """What describes each parameter: a letter, or the length of an array."""
+        return tuple(OPERAND.findall(self.inputs))
 
     @cached_property
     def parameters(self) -> tuple[str, ...]:
@@ -60,7 +67,8 @@ def primitive(ptx: str | dict[str, str], *, outputs: str = "", inputs: str = "",
 
     def register(function: Callable) -> Callable:
         made = Primitive(function, variants, outputs, inputs, pure)
-        if set(outputs + inputs) - OPERANDS or len(inputs) != len(made.parameters):
+        letters = {operand for operand in (*outputs, *made.operands) if not operand.isdigit()}
+        if letters - OPERANDS or len(made.operands) != len(made.parameters):
             raise TypeError(f"{made.name}{made.parameters} does not fit inputs={inputs!r}, outputs={outputs!r}")
         known = set(made.parameters) | {str(i) for i in range(len(outputs))}
         for text in variants.values():

@@ -1,0 +1,144 @@
+"""What the runtime costs on a GPU, what its memory gives, and how near to that every kernel comes.
+
+    python -m bench.gpu_checks --out bench/results/h200-kernels.json [--only norm act]
+
+Rows: launch.host (a prepared launch, and one packed on the spot), graph.node (a graph of 1,000 launches), start.warm (a new
+process opens the device and loads every prebuilt cubin), then each OpSpec's bench cases. Cubins come from VTLITE_CUBINS or the
+package where there is no compiler. Limits that are promised stand in LIMITS; exit code 1 if one is missed or a result is wrong.
+"""
+
+import argparse
+import datetime
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import numpy as np
+
+from vtlite.cuda import all_specs, bandwidth, device
+from vtlite.cuda.timing import measure_ceilings, time_op
+
+ROOT = Path(__file__).parents[1]
+LIMITS = {("launch.host", "prepared"): 8.0, ("graph.node", "1000 nodes"): 1.0, ("start.warm", "all prebuilt"): 2e6}      # us
+NODES = 1000
+WARM_START = """
+import sys, time
+start = time.perf_counter()
+import vtlite
+from vtlite.cuda import all_kernels, device
+gpu = device.current()
+kernels = [specialized for kernel in all_kernels() for specialized in kernel.to_prebuild() if specialized.runs_on(gpu.chip)]
+for specialized in kernels:
+    gpu.load(specialized)
+gpu.synchronize()
+print(time.perf_counter() - start, len(kernels), "numba_cuda_mlir" in sys.modules)
+"""
+
+
+def launch_host(gpu) -> list[dict]:
+    """Host microseconds per launch of a kernel that does nothing, the stream drained beforehand."""
+    x = gpu.zeros((1024,), np.uint32)
+    empty = bandwidth.copy_kernel.specialize()
+    prepared = gpu.prepare(empty, 1, x, x, 0)
+    return [{"name": "launch.host", "case": "prepared", "us": _host_us(gpu, prepared.run), "ok": True},
+            {"name": "launch.host", "case": "packed on the spot", "us": _host_us(gpu, lambda: gpu.launch(empty, 1, x, x, 0)), "ok": True}]
+
+
+def _host_us(gpu, launch, count: int = 500, repeats: int = 15) -> float:
+    times = []
+    for _ in range(repeats):
+        gpu.synchronize()
+        start = time.perf_counter()
+        for _ in range(count):
+            launch()
+        times.append((time.perf_counter() - start) / count * 1e6)
+    gpu.synchronize()
+    return round(statistics.median(times), 3)
+
+
+def graph_node(gpu) -> list[dict]:
+    """Device microseconds per node of a replayed graph of empty kernels."""
+    x = gpu.zeros((1024,), np.uint32)
+    prepared = gpu.prepare(bandwidth.copy_kernel.specialize(), 1, x, x, 0)
+    prepared.run()
+    with gpu.capture() as graph:
+        for _ in range(NODES):
+            prepared.run()
+    graph.replay()
+    us = statistics.median(gpu.elapsed_us(graph.replay) for _ in range(20)) / NODES
+    return [{"name": "graph.node", "case": f"{NODES} nodes", "us": round(us, 4), "ok": True}]
+
+
+def start_warm() -> list[dict]:
+    """Wall-clock time of a new process, imports included; best of three, so that files are in the page cache."""
+    runs = [subprocess.run([sys.executable, "-c", WARM_START], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+            for _ in range(3)]
+    seconds, kernels, compiler_loaded = min(runs, key=lambda run: float(run[0]))
+    return [{"name": "start.warm", "case": "all prebuilt", "us": round(float(seconds) * 1e6), "cubins": int(kernels),
+             "ok": compiler_loaded == "False"}]
+
+
+def exchange(gpu) -> list[dict]:
+    """Arrays handed to torch and back, without a copy, where torch is installed."""
+    try:
+        import torch
+    except ImportError:
+        return []
+    rows = []
+    for dtype in (torch.float32, torch.bfloat16, torch.int32):
+        theirs = torch.arange(24, device=f"cuda:{gpu.ordinal}").reshape(4, 6).to(dtype)
+        ours = gpu.from_dlpack(theirs)
+        back = torch.from_dlpack(ours)
+        same = ours.address == theirs.data_ptr() == back.data_ptr() and bool((back == theirs).all())
+        same &= bool((ours.numpy().astype(np.float64) == theirs.cpu().double().numpy()).all())
+        rows.append({"name": "exchange.torch", "case": str(dtype), "ok": same})
+    column = gpu.from_dlpack(theirs[:, 1:5:2])
+    rows.append({"name": "exchange.torch", "case": "strided", "ok": bool((column.numpy() == theirs[:, 1:5:2].cpu().numpy()).all())})
+    ours = gpu.array(np.arange(6, dtype=np.float32))
+    seen = torch.as_tensor(ours, device=f"cuda:{gpu.ordinal}")          # through __cuda_array_interface__
+    rows.append({"name": "exchange.torch", "case": "cuda array interface", "ok": seen.data_ptr() == ours.address})
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True, help="JSON file to write")
+    parser.add_argument("--only", nargs="+", default=[], help="only ops whose name starts so")
+    args = parser.parse_args()
+    gpu = device.current()
+    ceilings = measure_ceilings(gpu)
+    print(f"{gpu}: copy {ceilings.copy_tbps:.2f} TB/s, read {ceilings.read_tbps:.2f} TB/s", flush=True)
+    rows = []
+    for check in (lambda: launch_host(gpu), lambda: graph_node(gpu), start_warm, lambda: exchange(gpu),
+                  *(lambda spec=spec, case=case: [time_op(gpu, spec, case, ceilings)] for name, spec in all_specs().items()
+                    if not args.only or name.startswith(tuple(args.only)) for case in spec.bench_cases)):
+        for row in check():
+            row["ok"] &= row.get("us", 0) <= LIMITS.get((row["name"], str(row["case"])), float("inf"))
+            print(json.dumps(row), flush=True)
+            rows.append(row)
+    write(args.out, gpu, ceilings, rows)
+    return 0 if all(row["ok"] for row in rows) else 1
+
+
+def write(path: Path, gpu, ceilings, rows: list[dict]) -> None:
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    versions = {"python": platform.python_version(), "numpy": np.__version__}
+    for package in ("cuda-core", "cuda-bindings", "numba-cuda-mlir", "torch"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            pass
+    meta = {"gpu": gpu.name, "driver": gpu.driver_version, "versions": versions, "commit": commit,
+            "date": datetime.date.today().isoformat(), "ceilings": asdict(ceilings)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"meta": meta, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
