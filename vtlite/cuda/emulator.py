@@ -10,7 +10,6 @@ What a GPU leaves undefined is reported as a `KernelFault`: out-of-bounds or mis
 memory, data races, barriers and warp operations that not all threads reach.
 """
 
-import math
 import random
 from collections import defaultdict, deque
 from itertools import product
@@ -44,6 +43,11 @@ class Dim3(NamedTuple):
         values = (value,) if np.ndim(value) == 0 else tuple(value)
         return cls(*(np.int32(v) for v in (*values, 1, 1)[:3]))
 
+    def indices(self) -> list["Dim3"]:
+        """Every coordinate below these extents, x running fastest."""
+        x, y, z = ([np.int32(i) for i in range(extent)] for extent in self)
+        return [Dim3(i, j, k) for k, j, i in product(z, y, x)]
+
 
 def current() -> "Thread":
     """The emulated thread that is running."""
@@ -63,15 +67,16 @@ class Launch:
     def __init__(self, function: FunctionType, name: str, grid: Dim3, threads: Dim3, arguments: tuple,
                  shared: int, seed: int | None, races: bool):
         self.function, self.name, self.grid, self.threads, self.arguments = function, name, grid, threads, arguments
+        self.thread_indices = threads.indices()
         self.shared, self.races = shared, races
         self.random = None if seed is None else random.Random(seed)
 
     def run(self) -> None:
-        blocks = [Dim3(x, y, z) for z, y, x in product(*map(range, map(int, reversed(self.grid))))]
+        blocks = self.grid.indices()
         if self.random:
             self.random.shuffle(blocks)
         for index in blocks:
-            Block(self, Dim3.of(index)).run()
+            Block(self, index).run()
 
 
 def launch(function: FunctionType, grid, threads, arguments: tuple, *, name: str | None = None, shared: int = 0,
@@ -84,13 +89,12 @@ class Block:
     """The threads of one block, who of them can run, and their shared memory."""
 
     def __init__(self, launch: Launch, index: Dim3):
-        self.launch, self.index, self.size = launch, index, launch.threads
+        self.launch, self.index = launch, index
         self.shared = SharedMemory(launch.shared)
         self.meeting, self.warp_meetings = None, defaultdict(list)
         self.named_barriers, self.mbarriers = {}, {}
-        self.nothing_known = Knowledge(self, math.prod(self.size))
-        self.threads = [Thread(self, Dim3.of((x, y, z)), i)
-                        for i, (z, y, x) in enumerate(product(*map(range, map(int, reversed(self.size)))))]
+        nothing = Knowledge(self, len(launch.thread_indices))
+        self.threads = [Thread(self, index, i, nothing) for i, index in enumerate(launch.thread_indices)]
         self.unstarted = list(reversed(self.threads))
         if launch.random:
             launch.random.shuffle(self.unstarted)
@@ -139,15 +143,15 @@ class _Stuck(BaseException):
 class Thread(greenlet, Ordered, Barriers, WarpOperations, SharedAccess, Copies, TransactionBarriers, Atomics):
     """One CUDA thread. Its methods are the meaning of `vtlite.cuda.lang`'s primitives."""
 
-    def __init__(self, block: Block, index: Dim3, linear: int):
+    def __init__(self, block: Block, thread_index: Dim3, index: int, knowledge: Knowledge):
         greenlet.__init__(self)
-        self.block, self.threadIdx, self.index = block, index, linear
-        self.blockIdx, self.blockDim, self.gridDim = block.index, block.size, block.launch.grid
-        self.lane, self.warp = linear % WARP_SIZE, linear // WARP_SIZE
+        launch = block.launch
+        self.launch, self.block, self.index, self.tracks_races = launch, block, index, launch.races
+        self.threadIdx, self.blockIdx, self.blockDim, self.gridDim = thread_index, block.index, launch.threads, launch.grid
+        self.lane, self.warp = index % WARP_SIZE, index // WARP_SIZE
         self.laneid, self.warpid = np.int32(self.lane), np.int32(self.warp)
-        self.launch, self.tracks_races = block.launch, block.launch.races
         self.waits_at, self.result = None, None
-        self.start_clock(block.nothing_known)
+        self.start_clock(knowledge)
         self.start_copies()
 
     def run(self) -> None:
