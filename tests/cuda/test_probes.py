@@ -1,10 +1,15 @@
-"""The tensor core of the device that runs has the arithmetic that vtlite.cuda.tensor_core describes."""
+"""The device that runs has the arithmetic that vtlite says: the tensor core's, and that of every other primitive."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 from ml_dtypes import bfloat16
 
+from vtlite import elementary
 from vtlite.cuda import probes, tensor_core
+from vtlite.cuda.device import open_device, using
+from vtlite.cuda.emulated_device import EmulatedDevice
+from vtlite.cuda.probe_arithmetic import FLOATS, NARROW, RESULTS, arithmetic
 
 
 def random(rng, *shape, spread):
@@ -28,3 +33,58 @@ def test_wgmma_has_the_bits_of_mma(device):
     a, b = random(rng, 64, 64, spread=4), random(rng, 16, 64, spread=4)
     got = probes.wgmma_chain(device.array(probes.swizzled(a)), device.array(probes.swizzled(b))).numpy()
     np.testing.assert_array_equal(got.view(np.uint32), chain(a, b).view(np.uint32))
+
+
+def numbers(rng, count):
+    """f32 of every kind: moderate, of any bits, and the special ones."""
+    special = np.array([0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 2.0**-126, 448, 449, 464, 465, 57344, 61440, 65504,
+                        65520, 3e38, -3e38, 2147483648, -2147483648, 4294967296, 0.5, 1.5, 2.5, -0.5], np.float32)
+    moderate = (rng.standard_normal(count // 2) * rng.choice([0.1, 1, 10, 60], count // 2)).astype(np.float32)
+    anything = rng.integers(0, 1 << 32, count - count // 2 - len(special), np.uint32).view(np.float32)
+    return rng.permutation(np.concatenate([special, moderate, anything]))
+
+
+def probed(device, count):
+    rng = np.random.default_rng(5)
+    x, y, z = (numbers(rng, count) for _ in range(3))
+    a, b = (rng.integers(0, 1 << 32, count, np.uint32) for _ in range(2))
+    with using(device):
+        out = arithmetic(*map(device.array, (x, y, z, a, b))).numpy()
+    return dict(zip(RESULTS, out.T, strict=True)), x, y, z, a, b
+
+
+def test_arithmetic_in_a_kernel_is_that_of_numpy():
+    out, x, y, z, a, b = probed(EmulatedDevice(), 128)
+    signed = a.view(np.int32)
+    with np.errstate(all="ignore"):
+        floats = {"x * y + z": x * y + z, "div": x / y, "sqrt": np.sqrt(x), "floor": np.floor(x), "i32_to_f32": signed.astype(np.float32),
+                  **{name: getattr(elementary, name)(x) for name in ("exp", "exp2", "log", "sigmoid", "silu", "softplus", "rsqrt")}}
+        integers = {"a + b": a + b, "a * b": a * b, "i32(a) >> 5": signed >> 5, "a // 7": a // 7, "a < b": a < b, "x != x": np.isnan(x),
+                    "mul_hi_u32": a.astype(np.uint64) * b >> np.uint64(32), "popc": np.bitwise_count(a)}
+    for name, want in floats.items():
+        np.testing.assert_array_equal(out[name].view(np.float32), want, err_msg=name)
+    for name, want in integers.items():
+        np.testing.assert_array_equal(out[name], want.astype(np.int64).astype(np.uint32), err_msg=name)
+
+
+@pytest.mark.gpu
+def test_arithmetic_on_the_gpu_has_the_bits_of_the_emulator():
+    got, want = probed(open_device("0"), 1024)[0], probed(EmulatedDevice(), 1024)[0]
+    different = {}
+    for name in RESULTS:
+        same = got[name] == want[name]
+        if name in FLOATS:
+            same |= np.isnan(got[name].view(np.float32)) & np.isnan(want[name].view(np.float32))
+        elif name in NARROW:
+            same |= [has_nan(name, int(bits)) for bits in want[name]]
+        if not same.all():
+            at = int(np.argmin(same))
+            different[name] = f"{(~same).sum()} differ, the first: {got[name][at]:#x}, emulated {want[name][at]:#x}"
+    assert not different
+
+
+def has_nan(name, bits):
+    """Whether a narrow result holds a NaN, whose bits are not promised."""
+    dtype = ml_dtypes.float8_e4m3fn if "to_e4m3" in name else ml_dtypes.float8_e5m2 if "to_e5m2" in name else \
+        bfloat16 if "to_bf16" in name else np.float16
+    return bool(np.isnan(np.array([bits], np.uint32).view(dtype).astype(np.float32)).any())

@@ -6,7 +6,7 @@ Importing a kernel module imports no compiler and needs no GPU. FAMILIES names t
 from importlib import import_module
 from importlib.util import find_spec
 
-FAMILIES = ("bandwidth", "probes", "norm", "rope", "embed", "activation", "kv_cache", "sampling")
+FAMILIES = ("bandwidth", "probes", "probe_arithmetic", "norm", "rope", "embed", "activation", "kv_cache", "sampling")
 
 
 def all_kernels() -> list:
