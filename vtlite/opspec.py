@@ -33,7 +33,7 @@ class OpSpec:
     bench_cases: Sequence[Case]                                  # 64 MB and more
     make_inputs: Callable[..., dict]                             # (rng, **case) -> inputs on the host
     outputs: Callable[..., dict[str, tuple]]                     # (**case) -> {name: (shape, dtype)}
-    reference: Callable[..., Any]                                # (**inputs) -> the output, or a tuple in the order of `outputs`
+    reference: Callable[..., Any]                                # (**inputs) -> the output, or a tuple as `outputs` has them
     launch: Callable[[Arrays, Arrays], Any]
     num_bytes: Callable[..., int]                                # (**case): read and written, each byte once
     rows: Sequence[str] = ()                                     # inputs whose first axis is the outputs' first axis
@@ -61,7 +61,8 @@ class Trial:
 
     def __init__(self, device, spec: OpSpec, inputs: Arrays, outputs: Mapping[str, tuple], name: str = ""):
         self.device, self.spec, self.host, self.name = device, spec, inputs, name
-        self.inputs = {name: device.array(value) if isinstance(value, np.ndarray) else value for name, value in inputs.items()}
+        self.inputs = {name: device.array(value) if isinstance(value, np.ndarray) else value
+                       for name, value in inputs.items()}
         self.buffers, self.out = {}, {}
         for name, (shape, dtype) in outputs.items():
             size = int(np.prod(shape)) * np.dtype(dtype).itemsize
@@ -107,7 +108,8 @@ class Trial:
         return {f"{self.name}/inputs": np.array(checksum(self.host), np.uint32), **outputs}
 
     def guards_are_intact(self) -> bool:
-        return all((x[:GUARD] == POISON).all() and (x[-GUARD:] == POISON).all() for x in (b.numpy() for b in self.buffers.values()))
+        hosts = [buffer.numpy() for buffer in self.buffers.values()]
+        return all((x[:GUARD] == POISON).all() and (x[-GUARD:] == POISON).all() for x in hosts)
 
 
 def case_name(case: Case) -> str:

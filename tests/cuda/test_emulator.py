@@ -12,8 +12,8 @@ import pytest
 from vtlite.cuda import emulator
 from vtlite.cuda.emulated_device import EmulatedDevice
 from vtlite.cuda.emulated_faults import Divergence, KernelFault, Misaligned, OutOfBounds, Race, UninitialisedRead
-from vtlite.cuda.lang.memory import (atomic_add_u32, cp_async_16, cp_async_commit, cp_async_wait, load_shared_u32x4, load_u32x4,
-                                     shared_address, store_u32x4)
+from vtlite.cuda.lang.memory import (atomic_add_u32, cp_async_16, cp_async_commit, cp_async_wait, load_shared_u32x4,
+                                     load_u32x4, shared_address, store_u32x4)
 from vtlite.cuda.lang.thread import cuda, lane_id, named_barrier_arrive, named_barrier_sync
 from vtlite.cuda.lang.types import f32, i32, u32
 from vtlite.cuda.lang.warp import ballot, match_any, redux_add, shfl_down, shfl_idx, shfl_up, shfl_xor, vote_all, vote_any
@@ -304,9 +304,12 @@ class TestRaces:
         assert run(kernel, zeros(32, np.uint8))[0].tolist() == [1] * 32
 
     def test_launches_follow_one_another(self):
+        def kernel(x, shift):
+            x[cuda.threadIdx.x ^ shift] = u32(shift)
+
         x = EmulatedDevice().array(zeros(32))
         for shift in range(2):
-            emulator.launch(lambda x, shift: x.__setitem__(cuda.threadIdx.x ^ shift, u32(shift)), 1, 32, (x.pointer(np.uint32), shift))
+            emulator.launch(kernel, 1, 32, (x.pointer(np.uint32), shift))
         assert x.numpy().tolist() == [1] * 32
 
     def test_syncwarp_orders_a_warp_but_not_the_block(self):

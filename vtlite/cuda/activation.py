@@ -26,19 +26,22 @@ GELU = False
 @device
 def activated(gate, up):
     """silu(gate) * up, or gelu, for pairs of bf16."""
+    low, high = bf16x2_low(gate), bf16x2_high(gate)
     if GELU:
-        return f32_to_bf16x2(mul(gelu_tanh(bf16x2_low(gate)), bf16x2_low(up)), mul(gelu_tanh(bf16x2_high(gate)), bf16x2_high(up)))
-    return f32_to_bf16x2(mul(silu(bf16x2_low(gate)), bf16x2_low(up)), mul(silu(bf16x2_high(gate)), bf16x2_high(up)))
+        return f32_to_bf16x2(mul(gelu_tanh(low), bf16x2_low(up)), mul(gelu_tanh(high), bf16x2_high(up)))
+    return f32_to_bf16x2(mul(silu(low), bf16x2_low(up)), mul(silu(high), bf16x2_high(up)))
 
 
 @device
 def gated(x, gate):
     """x * sigmoid(gate) for pairs of bf16, as x / (1 + e^-gate)."""
-    return f32_to_bf16x2(div(bf16x2_low(x), f32(1) + exp(-bf16x2_low(gate))), div(bf16x2_high(x), f32(1) + exp(-bf16x2_high(gate))))
+    return f32_to_bf16x2(div(bf16x2_low(x), f32(1) + exp(-bf16x2_low(gate))),
+                         div(bf16x2_high(x), f32(1) + exp(-bf16x2_high(gate))))
 
 
 @kernel((ptr(bf16), ptr(bf16), u32), threads=THREADS, constants=("INTERMEDIATE", "GELU"),
-        prebuild=[{"INTERMEDIATE": f, "GELU": False} for f in (512, 1536, 2560, 3072, 4864, 6144, 8192, 9728, 11008, 14336, 17408)])
+        prebuild=[{"INTERMEDIATE": f, "GELU": False}
+                  for f in (512, 1536, 2560, 3072, 4864, 6144, 8192, 9728, 11008, 14336, 17408)])
 def activate_and_mul_kernel(gate_up, y, num_vectors):
     first = u32(cuda.blockIdx.x) * u32(THREADS * PER_THREAD) + u32(cuda.threadIdx.x)
     gates, ups = cuda.local.array((PER_THREAD, 4), u32), cuda.local.array((PER_THREAD, 4), u32)
@@ -96,7 +99,8 @@ def _activate_and_mul(gate_up, gelu: bool, out):
     y = current().empty((tokens, width // 2), bf16) if out is None else out
     need_contiguous(gate_up=gate_up, out=y)
     vectors = tokens * _vectors(width // 2)
-    current().launch(activate_and_mul_kernel.specialize(INTERMEDIATE=width // 2, GELU=gelu), _grid(vectors), gate_up, y, vectors)
+    specialized = activate_and_mul_kernel.specialize(INTERMEDIATE=width // 2, GELU=gelu)
+    current().launch(specialized, _grid(vectors), gate_up, y, vectors)
     return y
 
 
@@ -128,8 +132,10 @@ SPECS = (
     _and_mul_spec("silu_and_mul", silu_and_mul),
     _and_mul_spec("gelu_tanh_and_mul", gelu_tanh_and_mul),
     OpSpec("act.sigmoid_gate", cases=[{"T": 1, "F": 64}, {"T": 3, "F": 200}, {"T": 63, "F": 8}],
-           gpu_cases=[{"T": t, "F": f} for t, f in ((1, 4096), (63, 1536), (500, 200))], bench_cases=[{"T": 8192, "F": 4096}],
+           gpu_cases=[{"T": t, "F": f} for t, f in ((1, 4096), (63, 1536), (500, 200))],
+           bench_cases=[{"T": 8192, "F": 4096}],
            make_inputs=lambda rng, T, F: {"x": _normal(rng, T, F), "gate": _normal(rng, T, F)},
            outputs=lambda T, F: {"y": ((T, F), bf16)}, reference=reference.sigmoid_gate,
-           launch=lambda inputs, out: sigmoid_gate(**inputs, out=out["y"]), num_bytes=lambda T, F: 6 * T * F, rows=("x", "gate")),
+           launch=lambda inputs, out: sigmoid_gate(**inputs, out=out["y"]), num_bytes=lambda T, F: 6 * T * F,
+           rows=("x", "gate")),
 )

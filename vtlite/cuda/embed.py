@@ -1,7 +1,7 @@
 """Embedding    y[t] = w[ids[t]]
 
-ids [T] i64, w [V, D] bf16, y [T, D] bf16. An id outside 0..V-1 reads row 0 or V - 1 and raises the flag, which `check_ids` turns
-into an error when the host next waits for the device anyway: a bad id never faults and never stalls the step.
+ids [T] i64, w [V, D] bf16, y [T, D] bf16. An id outside 0..V-1 reads row 0 or V - 1 and raises the flag, which `check_ids`
+turns into an error when the host next waits for the device anyway: a bad id never faults and never stalls the step.
 Bytes: 4 T D + 8 T; bound by memory, for few tokens by latency.
 """
 
@@ -46,8 +46,8 @@ def embedding(input_ids, weight, dtype=bf16, *, out=None):
     """input_ids [T] i64, weight [V, D] bf16 -> [T, D] bf16. Ids out of range: see `check_ids`."""
     vocab_size, hidden = weight.shape
     if hidden % 8 or np.dtype(dtype) != bf16 or weight.size // 8 >= 1 << 32:
-        raise DeviceError(f"the embedding kernel takes and gives bfloat16 rows of a multiple of 8 elements, less than 64 GiB in all; "
-                          f"found {list(weight.shape)} as {np.dtype(dtype)}")
+        raise DeviceError("the embedding kernel takes and gives bfloat16 rows of a multiple of 8 elements, less than 64 GiB in "
+                          f"all; found {list(weight.shape)} as {np.dtype(dtype)}")
     y = current().empty((input_ids.size, hidden), bf16) if out is None else out
     need_contiguous(input_ids=input_ids, weight=weight, out=y)
     vectors = input_ids.size * hidden // 8
@@ -57,7 +57,7 @@ def embedding(input_ids, weight, dtype=bf16, *, out=None):
 
 
 def check_ids() -> None:
-    """Raise if an id was out of range in any embedding since the last check. Waits for the device: call it after a step's results."""
+    """DeviceError if an id was out of range since the last check. Waits for the device: call it after a step's results."""
     row = int(_flag().numpy()[0])
     if row:
         _flag().fill(0)
@@ -77,8 +77,8 @@ def _inputs(rng, T: int, V: int, D: int) -> dict:
 
 SPECS = (
     OpSpec("embed.embedding", cases=[{"T": 1, "V": 5, "D": 576}, {"T": 3, "V": 100, "D": 64}, {"T": 63, "V": 7, "D": 8}],
-           gpu_cases=[{"T": 500, "V": 1000, "D": 4096}], bench_cases=[{"T": 16384, "V": 32768, "D": 4096}], make_inputs=_inputs,
-           outputs=lambda T, V, D: {"y": ((T, D), bf16)},
+           gpu_cases=[{"T": 500, "V": 1000, "D": 4096}], bench_cases=[{"T": 16384, "V": 32768, "D": 4096}],
+           make_inputs=_inputs, outputs=lambda T, V, D: {"y": ((T, D), bf16)},
            reference=lambda input_ids, weight: reference.embedding(input_ids, weight, weight.dtype),
            launch=lambda inputs, out: embedding(**inputs, out=out["y"]), num_bytes=lambda T, V, D: 4 * T * D + 8 * T,
            rows=("input_ids",)),

@@ -18,7 +18,7 @@ _BF16_VALUES = list((np.arange(1 << 16, dtype=u32) << u32(16)).view(f32))
 
 
 def fma(a, b, c):
-    """The sum in float64 is rounded a second time, to f32: that errs only if it is inexact and lies midway between two f32."""
+    """The sum in float64 is rounded again, to f32: that errs only if it is inexact and lies midway between two f32."""
     product, c64 = float(a) * float(b), float(c)
     total = product + c64
     near = f32(total)

@@ -16,7 +16,8 @@ class Copies:
     def start_copies(self) -> None:
         self.open_group, self.groups = [], []
 
-    def cp_async(self, shared_address, pointer, index, size: int, scale: int | None = None, source_size: int | None = None) -> None:
+    def cp_async(self, shared_address, pointer, index, size: int, scale: int | None = None,
+                 source_size: int | None = None) -> None:
         """Copy `size` (4, 8 or 16) bytes from pointer[index] to shared memory; bytes from `source_size` on become zero."""
         size = int(size)
         taken = size if source_size is None else int(source_size)

@@ -42,7 +42,8 @@ class DeviceArray:
     def copy_from(self, array: np.ndarray) -> None:
         """Take over the values of a host array of this shape and dtype."""
         if array.shape != self.shape or array.dtype != self.dtype:
-            raise DeviceError(f"an array {array.dtype}{list(array.shape)} cannot be copied into {self}: shape and dtype must be equal")
+            raise DeviceError(f"an array {array.dtype}{list(array.shape)} cannot be copied into {self}: shape and dtype must be "
+                              "equal")
         self._need_contiguous("copied into")
         self._host[...] = array
         self._allocation.mark_written(self.address, self.nbytes)
@@ -59,7 +60,8 @@ class DeviceArray:
         if dtype.itemsize != self.dtype.itemsize:
             self._need_contiguous(f"viewed as {dtype}")
         if row % dtype.itemsize:
-            raise DeviceError(f"{self} cannot be viewed as {dtype}: its rows have {row} bytes, not a multiple of {dtype.itemsize}")
+            raise DeviceError(f"{self} cannot be viewed as {dtype}: its rows have {row} bytes, not a multiple of "
+                              f"{dtype.itemsize}")
         return DeviceArray(self._allocation, self._host.view(dtype))
 
     def reshape(self, *shape: int) -> "DeviceArray":
@@ -73,7 +75,7 @@ class DeviceArray:
         return DeviceArray(self._allocation, self._host[(*keys, ...)])
 
     def pointer(self, dtype) -> Pointer:
-        """What a kernel gets for a parameter ptr(dtype). It may touch the bytes between the array's first and last element."""
+        """What a kernel gets for a parameter ptr(dtype). It may touch the bytes from the first element to the last."""
         span = sum((n - 1) * stride for n, stride in zip(self.shape, self.strides)) + self.dtype.itemsize if self.size else 0
         return Pointer(self._allocation, dtype, self.address, self.address, self.address + span)
 

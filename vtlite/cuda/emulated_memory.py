@@ -114,8 +114,8 @@ class Allocation:
         offset = next(i for i in range(first, first + size) if self.state[i : i + 1] != WRITTEN)
         for start, (length, access) in self.in_flight.items():
             if start <= offset < start + length:
-                raise UninitialisedRead(f"read of {self.name} byte {offset}, the target of the copy that {thread_name(access[0])} "
-                                        f"started at {site_of(access)} and nobody has waited for")
+                raise UninitialisedRead(f"read of {self.name} byte {offset}, the target of the copy that "
+                                        f"{thread_name(access[0])} started at {site_of(access)} and nobody has waited for")
         raise UninitialisedRead(f"read of {self.name} byte {offset}, which was never written")
 
     def _race(self, earlier: tuple, access: tuple, cell: int):
@@ -158,11 +158,12 @@ class Pointer:
         """
         first = self.offset + int(index) * scale
         if first < self.low or first + size > self.high:
+            room = self.high - self.low
             raise OutOfBounds(f"{self.allocation.name}[{int(index)}] ({size} bytes at byte {first - self.low}) is outside its "
-                              f"{self.high - self.low} bytes ({(self.high - self.low) // scale} elements of {scale} bytes)")
+                              f"{room} bytes ({room // scale} elements of {scale} bytes)")
         if first % (alignment or size):
-            raise Misaligned(f"{self.allocation.name}[{int(index)}]: an access of {size} bytes at byte {first} should be aligned "
-                             f"to {alignment or size}")
+            raise Misaligned(f"{self.allocation.name}[{int(index)}]: an access of {size} bytes at byte {first} should be "
+                             f"aligned to {alignment or size}")
         return first
 
     def load(self, index, dtype, count: int, scale: int | None = None) -> tuple:

@@ -41,7 +41,8 @@ class SharedMemory:
                 if address + size > start + allocation.size:
                     break
                 if address % alignment:
-                    raise Misaligned(f"{size} bytes at byte {address - start} of {allocation.name} should be aligned to {alignment}")
+                    raise Misaligned(f"{size} bytes at byte {address - start} of {allocation.name} should be aligned to "
+                                     f"{alignment}")
                 return allocation, address - start
         arrays = ", ".join(f"{start}..{start + a.size - 1} ({a.name})" for start, a in self.placed if a.size)
         raise OutOfBounds(f"shared address {address} ({size} bytes) is in no array; there is {arrays or 'none'}")

@@ -30,7 +30,7 @@ class WarpOperations:
         self._meet_warp("__syncwarp", mask, None, order)
 
     def shfl(self, kind: str, mask, value, lane_or_delta, width: int = WARP_SIZE):
-        """kind "idx", "up", "down" or "xor" -> the value of another lane; beyond its segment of `width` lanes, the lane's own."""
+        """kind "idx", "up", "down" or "xor" -> another lane's value; beyond its segment of `width` lanes the lane's own."""
         width = int(width)
 
         def exchange(brought: dict) -> dict:

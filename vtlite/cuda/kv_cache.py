@@ -1,6 +1,7 @@
 """KV write    kv[0, block, row] = k[t],  kv[1, block, row] = v[t]    with block, row = divmod(slot_mapping[t], block_size)
 
-k, v [T, H, D] bf16; kv [2, num_blocks, block_size, H, D] bf16, in place; slot_mapping [T] i64, negative: write nothing (padding).
+k, v [T, H, D] bf16; kv [2, num_blocks, block_size, H, D] bf16, in place; slot_mapping [T] i64, negative for padding, which
+writes nothing.
 Bytes: 8 T H D + 8 T; bound by memory.
 """
 
@@ -48,8 +49,8 @@ def write_kv(kv, k, v, slot_mapping) -> None:
                           f"found k {list(k.shape)} and kv {list(kv.shape)}")
     row = heads * head_dim // 8
     vectors = tokens * row
-    current().launch(write_kv_kernel.specialize(ROW=row), -(-vectors // THREADS), k, v, slot_mapping, kv, kv.size // 16, vectors,
-                     vectors_between_tokens("k", k), vectors_between_tokens("v", v))
+    current().launch(write_kv_kernel.specialize(ROW=row), -(-vectors // THREADS),
+                     k, v, slot_mapping, kv, kv.size // 16, vectors, vectors_between_tokens("k", k), vectors_between_tokens("v", v))
 
 
 def _inputs(rng, T: int, H: int, D: int, blocks: int) -> dict:
@@ -70,8 +71,8 @@ def _case(T: int, H: int, D: int, blocks: int) -> dict:
 
 SPECS = (
     OpSpec("kv.write", cases=[_case(1, 3, 64, 2), _case(3, 2, 16, 1), _case(63, 1, 8, 5)],
-           gpu_cases=[_case(1, 8, 128, 7), _case(500, 3, 64, 40)], bench_cases=[_case(32768, 8, 128, 4096)], make_inputs=_inputs,
-           outputs=lambda T, H, D, blocks: {"kv": ((2, blocks, 16, H, D), bf16)}, reference=_written,
+           gpu_cases=[_case(1, 8, 128, 7), _case(500, 3, 64, 40)], bench_cases=[_case(32768, 8, 128, 4096)],
+           make_inputs=_inputs, outputs=lambda T, H, D, blocks: {"kv": ((2, blocks, 16, H, D), bf16)}, reference=_written,
            launch=lambda inputs, out: write_kv(out["kv"], inputs["k"], inputs["v"], inputs["slot_mapping"]),
            num_bytes=lambda T, H, D, blocks: 8 * T * H * D + 8 * T, in_place={"kv": "kv"}),
 )

@@ -7,7 +7,8 @@ def need_contiguous(**arrays) -> None:
     """DeviceError for the first array that has gaps."""
     for name, array in arrays.items():
         if not array.is_contiguous:
-            raise DeviceError(f"{name} {list(array.shape)} has strides {list(array.strides)}; this kernel takes contiguous arrays: copy it")
+            raise DeviceError(f"{name} {list(array.shape)} has strides {list(array.strides)}; this kernel takes contiguous "
+                              "arrays: copy it")
 
 
 def vectors_between_tokens(name: str, x) -> int:
@@ -20,6 +21,6 @@ def vectors_between_tokens(name: str, x) -> int:
         expected *= length
     stride = x.strides[0] if len(x) > 1 else expected
     if stride % 16 or x.address % 16:
-        raise DeviceError(f"the rows of {name} {list(x.shape)} begin {x.address % 16} bytes past a multiple of 16 and are {stride} bytes "
-                          "apart; vector access needs multiples of 16")
+        raise DeviceError(f"the rows of {name} {list(x.shape)} begin {x.address % 16} bytes past a multiple of 16 and are "
+                          f"{stride} bytes apart; vector access needs multiples of 16")
     return stride // 16

@@ -12,8 +12,8 @@ import numpy as np
 from vtlite import reference
 from vtlite.cuda.device import current
 from vtlite.cuda.kernel import device, kernel
-from vtlite.cuda.lang import (bf16, bf16x2_high, bf16x2_low, consteval, cuda, f32, f32_to_bf16x2, fma, load_f32x4, load_u32x4, mul,
-                              ptr, select, store_u32x4, u32)
+from vtlite.cuda.lang import (bf16, bf16x2_high, bf16x2_low, consteval, cuda, f32, f32_to_bf16x2, fma, load_f32x4, load_u32x4,
+                              mul, ptr, select, store_u32x4, u32)
 from vtlite.cuda.layout import need_contiguous, vectors_between_tokens
 from vtlite.cuda.reduction import group_sum
 from vtlite.elementary import rsqrt, silu
@@ -108,7 +108,8 @@ def rms_norm_kernel(x, weight, y, eps, num_rows, heads, token_stride):
         column = first + u32(v * GROUP)
         if row < num_rows and column < u32(HIDDEN // 8):
             w0, w1, w2, w3 = load_u32x4(weight, column)
-            store_u32x4(y, row * u32(HIDDEN // 8) + column, scaled(words[v, 0], w0, inverse), scaled(words[v, 1], w1, inverse),
+            store_u32x4(y, row * u32(HIDDEN // 8) + column,
+                        scaled(words[v, 0], w0, inverse), scaled(words[v, 1], w1, inverse),
                         scaled(words[v, 2], w2, inverse), scaled(words[v, 3], w3, inverse))
 
 
@@ -122,8 +123,9 @@ def add_rms_norm_kernel(x, residual, weight, y, h, eps, num_rows):
     partial, total = cuda.shared.array(32, f32), f32(0)
     if row < num_rows:
         for v in consteval(range(VECTORS)):
-            words[v, 0], words[v, 1], words[v, 2], words[v, 3] = load_vector(x, start, first + u32(v * GROUP), first)
-            others[v, 0], others[v, 1], others[v, 2], others[v, 3] = load_vector(residual, start, first + u32(v * GROUP), first)
+            column = first + u32(v * GROUP)
+            words[v, 0], words[v, 1], words[v, 2], words[v, 3] = load_vector(x, start, column, first)
+            others[v, 0], others[v, 1], others[v, 2], others[v, 3] = load_vector(residual, start, column, first)
         for v in consteval(range(VECTORS)):
             if first + u32(v * GROUP) < u32(HIDDEN // 8):
                 for i in consteval(range(4)):
@@ -149,8 +151,9 @@ def gated_rms_norm_kernel(x, z, weight, y, eps, num_rows):
     partial, total = cuda.shared.array(32, f32), f32(0)
     if row < num_rows:
         for v in consteval(range(VECTORS)):
-            words[v, 0], words[v, 1], words[v, 2], words[v, 3] = load_vector(x, start, first + u32(v * GROUP), first)
-            gates[v, 0], gates[v, 1], gates[v, 2], gates[v, 3] = load_vector(z, start, first + u32(v * GROUP), first)
+            column = first + u32(v * GROUP)
+            words[v, 0], words[v, 1], words[v, 2], words[v, 3] = load_vector(x, start, column, first)
+            gates[v, 0], gates[v, 1], gates[v, 2], gates[v, 3] = load_vector(z, start, column, first)
         for v in consteval(range(VECTORS)):
             if first + u32(v * GROUP) < u32(HIDDEN // 8):
                 for i in consteval(range(4)):
@@ -178,7 +181,10 @@ def rms_norm(x, weight, eps: float, zero_centered: bool = False, *, out=None):
 
 
 def add_rms_norm(x, residual, weight, eps: float, zero_centered: bool = False, *, out=None):
-    """x, residual [..., D] bf16, weight [D] bf16 -> (y, h) [..., D] bf16: h = x + residual and its norm. h may be residual."""
+    """x, residual [..., D] bf16, weight [D] bf16 -> (y, h) [..., D] bf16: h = x + residual, and y its norm.
+
+    In `out`, h may be residual.
+    """
     y, h = (current().empty(x.shape, bf16), current().empty(x.shape, bf16)) if out is None else out
     need_contiguous(x=x, residual=residual, weight=weight, y=y, h=h)
     constants, rows, grid = _rows(x)

@@ -1,7 +1,8 @@
 """Rotary position embedding    y1 = x1 cos - x2 sin,  y2 = x2 cos + x1 sin    for each pair of the first R elements of a head
 
 x, y [T, H, D] bf16; cos, sin [T, R/2] f32; computed in f32, one rounding to bf16. Pair j is elements j and j + R/2
-(half-split) or 2 j and 2 j + 1 (interleaved); elements from R on pass through. The angle position * inv_freq is one f32 product.
+(half-split) or 2 j and 2 j + 1 (interleaved); elements from R on pass through. An angle is one f32 product,
+position * inv_freq.
 Order: no sums; y1 = fma(x1, cos, -(x2 sin)), y2 = fma(x2, cos, x1 sin).
 Bytes: 4 T H D + 4 T R; bound by memory: the cosines of a token serve all its heads from L1.
 """
@@ -11,8 +12,8 @@ import numpy as np
 from vtlite import reference
 from vtlite.cuda.device import current
 from vtlite.cuda.kernel import device, kernel
-from vtlite.cuda.lang import (bf16, bf16x2_high, bf16x2_low, cuda, f32, f32_to_bf16x2, fma, i32_to_f32, load_f32x4, load_u32x4, mul,
-                              i32, i64, ptr, store_u32x4, u32)
+from vtlite.cuda.lang import (bf16, bf16x2_high, bf16x2_low, cuda, f32, f32_to_bf16x2, fma, i32, i32_to_f32, i64, load_f32x4,
+                              load_u32x4, mul, ptr, store_u32x4, u32)
 from vtlite.cuda.layout import need_contiguous, vectors_between_tokens
 from vtlite.elementary import cos as cosine, sin as sine
 from vtlite.errors import DeviceError
@@ -41,19 +42,22 @@ def turned_second(x1, x2, cos, sin):
 @device
 def turned_low_half(a, b, cos0, sin0, cos1, sin1):
     """y1 of two pairs, whose x1 are in `a` and x2 in `b`."""
-    return f32_to_bf16x2(turned_first(bf16x2_low(a), bf16x2_low(b), cos0, sin0), turned_first(bf16x2_high(a), bf16x2_high(b), cos1, sin1))
+    return f32_to_bf16x2(turned_first(bf16x2_low(a), bf16x2_low(b), cos0, sin0),
+                         turned_first(bf16x2_high(a), bf16x2_high(b), cos1, sin1))
 
 
 @device
 def turned_high_half(a, b, cos0, sin0, cos1, sin1):
     """y2 of two pairs, whose x1 are in `a` and x2 in `b`."""
-    return f32_to_bf16x2(turned_second(bf16x2_low(a), bf16x2_low(b), cos0, sin0), turned_second(bf16x2_high(a), bf16x2_high(b), cos1, sin1))
+    return f32_to_bf16x2(turned_second(bf16x2_low(a), bf16x2_low(b), cos0, sin0),
+                         turned_second(bf16x2_high(a), bf16x2_high(b), cos1, sin1))
 
 
 @device
 def turned_pair(a, cos, sin):
     """y1 and y2 of one pair, whose x1 and x2 are in `a`."""
-    return f32_to_bf16x2(turned_first(bf16x2_low(a), bf16x2_high(a), cos, sin), turned_second(bf16x2_low(a), bf16x2_high(a), cos, sin))
+    return f32_to_bf16x2(turned_first(bf16x2_low(a), bf16x2_high(a), cos, sin),
+                         turned_second(bf16x2_low(a), bf16x2_high(a), cos, sin))
 
 
 @kernel((ptr(bf16), ptr(f32), ptr(f32), ptr(bf16), u32, u32), threads=THREADS, constants=SHAPE, prebuild=COMMON)
@@ -102,7 +106,8 @@ def rotary_interleaved_kernel(x, cos, sin, y, num_items, token_stride):
             angle = token * u32(ROTARY // 8) + j
             c0, c1, c2, c3 = load_f32x4(cos, angle)
             s0, s1, s2, s3 = load_f32x4(sin, angle)
-            store_u32x4(y, item, turned_pair(a0, c0, s0), turned_pair(a1, c1, s1), turned_pair(a2, c2, s2), turned_pair(a3, c3, s3))
+            store_u32x4(y, item, turned_pair(a0, c0, s0), turned_pair(a1, c1, s1),
+                        turned_pair(a2, c2, s2), turned_pair(a3, c3, s3))
         else:
             store_u32x4(y, item, a0, a1, a2, a3)
 
@@ -129,7 +134,10 @@ def rope_cos_sin(positions, inv_freq, attention_factor: float = 1.0, *, out=None
 
 
 def rotary(x, cos, sin, interleaved: bool = False, *, out=None):
-    """x [T, H, D] bf16, cos and sin [T, R/2] f32 with R <= D -> [T, H, D] bf16. x may leave gaps between tokens; out may be x."""
+    """x [T, H, D] bf16, cos and sin [T, R/2] f32 with R <= D -> [T, H, D] bf16.
+
+    x may leave gaps between tokens; out may be x.
+    """
     tokens, heads, head_dim = x.shape
     rotary_dim = 2 * cos.shape[-1]
     step = 8 if interleaved else 16
@@ -147,8 +155,8 @@ def rotary(x, cos, sin, interleaved: bool = False, *, out=None):
 
 def _rotary_inputs(rng, T: int, H: int, D: int, R: int, interleaved: bool) -> dict:
     angle = rng.uniform(-np.pi, np.pi, (T, R // 2))
-    return {"x": rng.standard_normal((T, H, D)).astype(bf16), "cos": np.cos(angle).astype(f32), "sin": np.sin(angle).astype(f32),
-            "interleaved": interleaved}
+    return {"x": rng.standard_normal((T, H, D)).astype(bf16), "cos": np.cos(angle).astype(f32),
+            "sin": np.sin(angle).astype(f32), "interleaved": interleaved}
 
 
 def _angles(rng, T: int, R: int) -> dict:
