@@ -65,6 +65,7 @@ class Trial:
                        for name, value in inputs.items()}
         self.buffers, self.out = {}, {}
         for name, (shape, dtype) in outputs.items():
+            shape = (shape,) if isinstance(shape, int) else shape
             size = int(np.prod(shape)) * np.dtype(dtype).itemsize
             self.buffers[name] = device.empty(size + 2 * GUARD, np.uint8)
             self.out[name] = self.buffers[name][GUARD : GUARD + size].view(dtype).reshape(*shape)
