@@ -24,7 +24,8 @@ from rich.table import Table
 
 from vtlite import LLM, SamplingParams, cpu
 from vtlite.engine.batch import Ragged, SamplingBatch
-from vtlite.cpu.simd import LANES, add, hsum, load, pointer, splat
+from vtlite.cpu.kernel import Kernel, pointer_to, run
+from vtlite.cpu.simd import LANES, add, hsum, load, splat
 
 MIB = 1 << 20
 FAR_BEYOND_CACHE = 512 * MIB
@@ -53,23 +54,24 @@ def machine() -> list[dict]:
         copy = best(lambda: list(pool.map(lambda pair: np.copyto(*pair), halves)))
     square = np.ones((1024, 1024), np.float32)
     return [{"name": "machine", "case": f"copy, {threads} threads", "us": copy, "bytes": 2 * source.nbytes},
-            {"name": "machine", "case": f"read, {threads} threads", "us": best(lambda: _read(source)), "bytes": source.nbytes},
+            {"name": "machine", "case": f"read, {threads} threads", "us": best(lambda: _read(source, threads)), "bytes": source.nbytes},
             {"name": "machine", "case": "sgemm of NumPy, 1024^3", "us": best(lambda: square @ square), "flops": 2 * 1024**3}]
 
 
-@numba.njit(parallel=True)
-def _read(array):
-    """Sum of the array, each thread walking four streams of its own."""
-    quarter = array.size // (4 * LANES * numba.get_num_threads()) * LANES
-    total = np.float32(0)
-    for thread in numba.prange(numba.get_num_threads()):
-        start = 4 * quarter * thread
-        a0 = a1 = a2 = a3 = splat(0)
-        for i in range(start, start + quarter, LANES):
-            a0, a1 = add(a0, load(pointer(array), i)), add(a1, load(pointer(array), i + quarter))
-            a2, a3 = add(a2, load(pointer(array), i + 2 * quarter)), add(a3, load(pointer(array), i + 3 * quarter))
-        total += hsum(add(add(a0, a1), add(a2, a3)))
-    return total
+def _read(array: np.ndarray, threads: int) -> None:
+    """Read the whole array, each thread walking four streams of its own."""
+    sums = np.empty(threads, np.float32)
+    run(_read_share, threads, array, sums, array.size // (4 * LANES * threads) * LANES)
+
+
+@Kernel
+def _read_share(task, args):
+    array, sums, quarter = pointer_to(args[0], np.float32), pointer_to(args[1], np.float32), args[2]
+    a0 = a1 = a2 = a3 = splat(0)
+    for i in range(4 * quarter * task, 4 * quarter * task + quarter, LANES):
+        a0, a1 = add(a0, load(array, i)), add(a1, load(array, i + quarter))
+        a2, a3 = add(a2, load(array, i + 2 * quarter)), add(a3, load(array, i + 3 * quarter))
+    sums[task] = hsum(add(add(a0, a1), add(a2, a3)))
 
 
 def linear() -> list[dict]:

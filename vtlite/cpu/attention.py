@@ -9,12 +9,13 @@ Bytes: 8 D Hkv seq_len per row of the batch. Bound by memory in decode, by fma i
 """
 
 import numpy as np
-from numba import get_num_threads, njit, prange
+from numba import get_num_threads, njit
 
 from vtlite.cpu.elementary import exp
-from vtlite.cpu.simd import LANES, add, bits, fma, hmax, hsum, load, maximum, pointer, splat, store
-from vtlite.cpu.threads import launch
+from vtlite.cpu.kernel import Kernel, float_in, pointer_to, run
+from vtlite.cpu.simd import LANES, add, bits, fma, hmax, hsum, load, maximum, splat, store
 
+SERIAL_PRODUCTS = 1 << 17      # query elements times keys: fewer are over before a second thread has woken
 TILE = 64                      # positions; a multiple of LANES, small enough that a tile's keys stay in the L1 cache
 
 _f32 = np.float32
@@ -29,29 +30,32 @@ def write_kv(kv: np.ndarray, k: np.ndarray, v: np.ndarray, slot_mapping: np.ndar
 
 def paged_attention(q: np.ndarray, kv: np.ndarray, batch, scale: float, window: int | None = None) -> np.ndarray:
     """q [T, num_heads, head_dim] f32 -> [T, num_heads * head_dim] f32; k and v of these rows already written."""
-    out = np.empty((q.shape[0], q.shape[1] * q.shape[2]), np.float32)
-    with launch:
-        _paged_attention(bits(q), bits(kv), batch.query_start_loc, batch.seq_lens, np.ascontiguousarray(batch.block_table),
-                         _f32(scale), window or 0, get_num_threads(), out)
+    T, num_heads, head_dim = q.shape
+    block_size, num_kv_heads = kv.shape[2:4]
+    q, kv, table = bits(q), bits(kv), np.ascontiguousarray(batch.block_table, np.int32)
+    out = np.empty((T, num_heads * head_dim), np.float32)
+    workers = min(get_num_threads(), T * num_kv_heads)
+    scratch = np.empty((workers, TILE + head_dim + 2 * (num_heads // num_kv_heads)), np.float32)
+    slots = np.empty((workers, TILE), np.int64)
+    run(_share, workers, q, kv, out, batch.query_start_loc, batch.seq_lens, table, table.shape[1], block_size, kv.size // 2,
+        T, num_heads, num_kv_heads, head_dim, float(scale), window or 0, workers, scratch, scratch.shape[1], slots,
+        parallel=out.size * int(batch.seq_lens.max()) >= SERIAL_PRODUCTS)
     return out
 
 
-@njit(parallel=True, nogil=True, cache=True)
-def _paged_attention(q, kv, query_start_loc, seq_lens, block_table, scale, window, workers, out):
-    for worker in prange(workers):
-        _share(np.int64(worker), workers, q, kv, query_start_loc, seq_lens, block_table, scale, window, out)
-
-
-@njit(cache=True)
-def _share(worker, workers, q, kv, query_start_loc, seq_lens, block_table, scale, window, out):
+@Kernel
+def _share(worker, args):
     """Every workers-th pair of query row and KV head: late rows see more keys, so each share has some of all."""
-    T, num_heads, head_dim = q.shape
-    block_size, num_kv_heads = kv.shape[2], kv.shape[3]
+    q, kv, out = pointer_to(args[0], np.float32), pointer_to(args[1], np.float32), pointer_to(args[2], np.float32)
+    query_start_loc, seq_lens = pointer_to(args[3], np.int64), pointer_to(args[4], np.int64)
+    table, table_width, block_size, to_values = pointer_to(args[5], np.int32), args[6], args[7], args[8]
+    T, num_heads, num_kv_heads, head_dim = args[9], args[10], args[11], args[12]
+    scale, window, workers = float_in(args[13]), args[14], args[15]
+    weights = pointer_to(args[16] + 4 * worker * args[17], np.float32)       # [TILE]
+    partial = pointer_to(args[16] + 4 * (worker * args[17] + TILE), np.float32)              # [head_dim]
+    state = pointer_to(args[16] + 4 * (worker * args[17] + TILE + head_dim), np.float32)     # [2, group]
+    starts = pointer_to(args[18] + 8 * worker * TILE, np.int64)              # where each key of the tile starts in kv[0]
     group = num_heads // num_kv_heads
-    starts = np.empty(TILE, np.int64)                                # where each key of the tile starts in kv[0]
-    weights = np.empty(TILE, np.float32)
-    partial = np.empty(head_dim, np.float32)
-    state = np.empty((2, group), np.float32)                         # running max and sum of each head
     s = 0
     for task in range(worker, T * num_kv_heads, workers):
         t, kv_head = task // num_kv_heads, task % num_kv_heads
@@ -59,13 +63,11 @@ def _share(worker, workers, q, kv, query_start_loc, seq_lens, block_table, scale
             s += 1
         end = seq_lens[s] - (query_start_loc[s + 1] - 1 - t)
         begin = max(0, end - window) if window else 0
-        _attend(pointer(q), pointer(kv), pointer(out), (t * num_heads + kv_head * group) * head_dim,
-                pointer(block_table), s * block_table.shape[1], block_size, begin, end,
-                kv_head * head_dim, num_kv_heads * head_dim, kv.size // 2, head_dim, group, scale,
-                pointer(starts), pointer(weights), pointer(partial), pointer(state))
+        _attend(q, kv, out, (t * num_heads + kv_head * group) * head_dim, table, s * table_width, block_size, begin, end,
+                kv_head * head_dim, num_kv_heads * head_dim, to_values, head_dim, group, scale, starts, weights, partial, state)
 
 
-@njit(cache=True)
+@njit(inline="always")
 def _attend(q, kv, out, row, table, table_row, block_size, begin, end, head_start, slot_stride, to_values, D, group, scale,
             starts, weights, partial, state):
     """out[row : row + group D]: the heads of one query row that share a KV head, over keys begin .. end - 1.
@@ -98,7 +100,7 @@ def _attend(q, kv, out, row, table, table_row, block_size, begin, end, head_star
             out[d] /= state[group + h]
 
 
-@njit(cache=True)
+@njit(inline="always")
 def _scores(q, head, kv, starts, count, D, scale, scores):
     """scores[i] = scale * (q . key i), four keys at a time so that four chains of fma overlap."""
     i = 0
@@ -122,7 +124,7 @@ def _scores(q, head, kv, starts, count, D, scale, scores):
         i += 4
 
 
-@njit(cache=True)
+@njit(inline="always")
 def _exponentials(scores, count):
     """Replace scores by exp(score - max), zeros up to a multiple of eight; returns the max and the sum."""
     padded = -(-count // LANES) * LANES
@@ -140,7 +142,7 @@ def _exponentials(scores, count):
     return peak, hsum(total)
 
 
-@njit(cache=True)
+@njit(inline="always")
 def _weighted_sum(kv, to_values, starts, count, D, weights, out):
     """out[d] = sum over i of weights[i] * value i[d], i ascending; 32, 8 or 1 elements at a time."""
     d = 0

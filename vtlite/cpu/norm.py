@@ -5,17 +5,20 @@ Order: squares add up in eight lanes by fma (element d in lane d % 8, ascending)
 D % 8 squares follow by fma. Depends on D alone.    Bytes: 8 per element of x, bound by memory.
 """
 
+from functools import cache
+
 import numpy as np
-from numba import njit
 
 from vtlite.cpu.elementary import silu
-from vtlite.cpu.simd import LANES, bits, fma, hsum, load, load_one, pointer, splat
+from vtlite.cpu.kernel import SERIAL_BELOW, Kernel, float_in, pointer_to, run
+from vtlite.cpu.simd import LANES, bits, fma, hsum, load, load_one, splat
 
 
 def rms_norm(x: np.ndarray, weight: np.ndarray, eps: float, zero_centered: bool = False) -> np.ndarray:
     """x [..., D] f32, weight [D] -> [..., D] f32; the mean is over the last axis. zero_centered: times 1 + weight."""
-    y = np.empty(x.shape, np.float32)
-    _rms_norm(bits(x).reshape(-1), bits(weight), np.float32(eps), np.float32(zero_centered), y.reshape(-1))
+    x, w, y = bits(x), bits(weight), np.empty(x.shape, np.float32)
+    run(_row_kernel(w.dtype.type), x.size // w.size, x, w, y, w.size, float(eps), float(zero_centered),
+        parallel=x.size >= SERIAL_BELOW)
     return y
 
 
@@ -29,27 +32,32 @@ def add_rms_norm(x: np.ndarray, residual: np.ndarray, weight: np.ndarray, eps: f
 def gated_rms_norm(x: np.ndarray, z: np.ndarray, weight: np.ndarray, eps: float) -> np.ndarray:
     """rms_norm(x) * silu(z), for x and z [..., D] f32."""
     y = rms_norm(x, weight, eps)
-    _times_silu(y.reshape(-1), bits(z).reshape(-1))
+    run(_times_silu, y.size // y.shape[-1], y, bits(z), y.shape[-1], parallel=y.size >= SERIAL_BELOW)
     return y
 
 
-@njit(error_model="numpy", cache=True)
-def _rms_norm(x, w, eps, offset, y):
-    x_, w_, D = pointer(x), pointer(w), w.size
-    for row in range(0, x.size, D):
+@cache
+def _row_kernel(weight_type: type) -> Kernel:
+    """The norm of row `task`, for weights that travel as `weight_type`."""
+    @Kernel
+    def rms_norm_row(task, args):
+        x, w, y, D = pointer_to(args[0], np.float32), pointer_to(args[1], weight_type), pointer_to(args[2], np.float32), args[3]
+        eps, offset, row = float_in(args[4]), float_in(args[5]), task * args[3]
         squares = splat(0)
         for d in range(0, D - LANES + 1, LANES):
-            v = load(x_, row + d)
+            v = load(x, row + d)
             squares = fma(v, v, squares)
         total = hsum(squares)
         for d in range(D - D % LANES, D):
             total = fma(x[row + d], x[row + d], total)
         rms = np.sqrt(total / np.float32(D) + eps)
         for d in range(D):
-            y[row + d] = x[row + d] / rms * (load_one(w_, d) + offset)
+            y[row + d] = x[row + d] / rms * (load_one(w, d) + offset)
+    return rms_norm_row
 
 
-@njit(error_model="numpy", cache=True)
-def _times_silu(y, z):
-    for i in range(y.size):
+@Kernel
+def _times_silu(task, args):
+    y, z, D = pointer_to(args[0], np.float32), pointer_to(args[1], np.float32), args[2]
+    for i in range(task * D, (task + 1) * D):
         y[i] *= silu(z[i])

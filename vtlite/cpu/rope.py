@@ -4,9 +4,9 @@ Pairs, partial rotation and layouts as in reference/rope.py. y1 = fma(x1, cos, -
 """
 
 import numpy as np
-from numba import njit
 
 from vtlite.cpu.elementary import cos as cos_of, sin as sin_of
+from vtlite.cpu.kernel import SERIAL_BELOW, Kernel, float_in, pointer_to, run
 from vtlite.cpu.simd import bits, fma
 
 
@@ -14,35 +14,39 @@ def rope_cos_sin(positions: np.ndarray, inv_freq: np.ndarray, attention_factor: 
     """positions [T], inv_freq [R/2] f32 -> cos, sin [T, R/2] f32 of the angle rounded to float32, times attention_factor."""
     angle = positions.astype(np.float32)[:, None] * inv_freq.astype(np.float32, copy=False)
     cos, sin = np.empty_like(angle), np.empty_like(angle)
-    _cos_sin(angle.reshape(-1), np.float32(attention_factor), cos.reshape(-1), sin.reshape(-1))
+    run(_cos_sin, len(angle), angle, cos, sin, angle.shape[1], float(attention_factor), parallel=angle.size >= SERIAL_BELOW)
     return cos, sin
 
 
 def rotary(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, interleaved: bool = False) -> np.ndarray:
     """x [T, H, D] f32, cos and sin [T, R/2] with R <= D -> [T, H, D] f32."""
+    T, H, D = x.shape
     y = np.empty(x.shape, np.float32)
-    _rotary(bits(x), bits(cos), bits(sin), interleaved, y)
+    run(_rotary, T, bits(x), bits(cos), bits(sin), y, H, D, cos.shape[1], int(interleaved), parallel=y.size >= SERIAL_BELOW)
     return y
 
 
-@njit(cache=True)
-def _cos_sin(angle, factor, cos, sin):
-    for i in range(angle.size):
+@Kernel
+def _cos_sin(task, args):
+    angle, cos, sin = pointer_to(args[0], np.float32), pointer_to(args[1], np.float32), pointer_to(args[2], np.float32)
+    half, factor = args[3], float_in(args[4])
+    for i in range(task * half, (task + 1) * half):
         cos[i], sin[i] = cos_of(angle[i]) * factor, sin_of(angle[i]) * factor
 
 
-@njit(cache=True)
-def _rotary(x, cos, sin, interleaved, y):
-    T, H, D = x.shape
-    half = cos.shape[1]
+@Kernel
+def _rotary(task, args):
+    """All heads of one token."""
+    x, y = pointer_to(args[0], np.float32), pointer_to(args[3], np.float32)
+    cos, sin = pointer_to(args[1], np.float32), pointer_to(args[2], np.float32)
+    H, D, half, interleaved = args[4], args[5], args[6], args[7]
     step, apart = (2, 1) if interleaved else (1, half)
-    for t in range(T):
-        for h in range(H):
-            for j in range(half):
-                i1 = step * j
-                i2 = i1 + apart
-                x1, x2, c, s = x[t, h, i1], x[t, h, i2], cos[t, j], sin[t, j]
-                y[t, h, i1] = fma(x1, c, -(x2 * s))
-                y[t, h, i2] = fma(x2, c, x1 * s)
-            for d in range(2 * half, D):
-                y[t, h, d] = x[t, h, d]
+    for head in range(task * H * D, (task + 1) * H * D, D):
+        for j in range(half):
+            i1 = head + step * j
+            i2 = i1 + apart
+            x1, x2, c, s = x[i1], x[i2], cos[task * half + j], sin[task * half + j]
+            y[i1] = fma(x1, c, -(x2 * s))
+            y[i2] = fma(x2, c, x1 * s)
+        for i in range(head + 2 * half, head + D):
+            y[i] = x[i]

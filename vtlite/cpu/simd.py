@@ -5,10 +5,9 @@ is in the source: an `F32x8` holds eight partial sums, `fma` adds to all of them
 LLVM maps the type to whatever registers the machine has; the bits are the same on all of them, because each
 operation below is one IEEE operation per lane.
 
-Kernels read through bare pointers (`pointer(array)`) and flat element indices: passing an array to an inner function
-would count a reference, and two threads counting on one array is what they would then spend their time on. So arrays
-must be C-contiguous and stay alive in the caller; there is no bounds check, and no need for alignment. 16-bit weights
-travel under the integer type of their size: bfloat16 as uint16, float16 as int16.
+Kernels read through bare pointers (`kernel.pointer_to`) and flat element indices, so arrays must be C-contiguous and
+stay alive in the caller; there is no bounds check, and no need for alignment. 16-bit weights travel under the integer
+type of their size: bfloat16 as uint16, float16 as int16 (`bits`).
 """
 
 import ml_dtypes
@@ -20,7 +19,7 @@ from numba.extending import intrinsic, models, register_model
 
 LANES = 8
 
-_TRAVELS_AS = {np.dtype(np.float32): np.float32, np.dtype(ml_dtypes.bfloat16): np.uint16, np.dtype(np.float16): np.int16}
+_TRAVELS_AS = {np.dtype(ml_dtypes.bfloat16): np.uint16, np.dtype(np.float16): np.int16}
 
 _I16, _I32, _F32 = ir.IntType(16), ir.IntType(32), ir.FloatType()
 
@@ -48,16 +47,6 @@ def splat(typingctx, value):
 
 
 @intrinsic
-def pointer(typingctx, array):
-    """Address of element 0 of a C-contiguous array."""
-    assert array.layout == "C", f"a kernel was given a non-contiguous {array}"
-
-    def generate(context, builder, signature, args):
-        return context.make_array(signature.args[0])(context, builder, args[0]).data
-    return types.CPointer(array.dtype)(array), generate
-
-
-@intrinsic
 def load(typingctx, source, index):
     """source[index : index + 8] widened to float32 (exactly)."""
     def generate(context, builder, signature, args):
@@ -81,6 +70,17 @@ def store(typingctx, target, index, value):
         builder.store(value, builder.bitcast(builder.gep(target, [index]), value.type.as_pointer()), align=4)
         return context.get_dummy_value()
     return types.void(target, types.intp, f32x8), generate
+
+
+@intrinsic
+def prefetch(typingctx, source, index):
+    """Ask for the cache line of source[index]; reading past the end is harmless, no value depends on it."""
+    def generate(context, builder, signature, args):
+        byte = builder.bitcast(builder.gep(args[0], [args[1]]), ir.IntType(8).as_pointer())
+        hint = ir.FunctionType(ir.VoidType(), [byte.type, _I32, _I32, _I32])
+        builder.call(cgutils.get_or_insert_function(builder.module, hint, "llvm.prefetch.p0"), [byte, _I32(0), _I32(3), _I32(1)])
+        return context.get_dummy_value()
+    return types.void(source, types.intp), generate
 
 
 @intrinsic
@@ -158,14 +158,12 @@ def _tree(builder, vector, join):
 
 
 def bits(array: np.ndarray) -> np.ndarray:
-    """A read-only plain view of a float array under the type that kernels read it by (no copy if contiguous).
-
-    float32 stays, bfloat16 becomes uint16, float16 becomes int16. Always read-only, so that a kernel is
-    compiled once for mapped and for owned weights.
-    """
+    """A contiguous float array under the type that kernels read it by; no copy if it is contiguous."""
+    if not array.flags.c_contiguous:
+        array = np.ascontiguousarray(array)
+    if array.dtype == np.float32:
+        return array
     kind = _TRAVELS_AS.get(array.dtype)
     if kind is None:
         raise TypeError(f"a CPU kernel was given {array.dtype} {list(array.shape)}; it reads bfloat16, float16 and float32")
-    view = (array if array.flags.c_contiguous else np.ascontiguousarray(array)).view(kind, np.ndarray)
-    view.flags.writeable = False
-    return view
+    return array.view(kind)

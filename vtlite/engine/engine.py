@@ -9,7 +9,7 @@ from vtlite.checkpoint.weights import Weights
 from vtlite.config import EngineConfig, ModelConfig
 from vtlite.engine.cache import BlockPool
 from vtlite.engine.detokenizer import Detokenizer
-from vtlite.engine.device import default_kv_cache_bytes, select_ops
+from vtlite.engine.device import default_kv_cache_bytes, select_ops, weight_allocator
 from vtlite.engine.outputs import Delta
 from vtlite.engine.request import Request, draw_seed
 from vtlite.engine.runner import Runner
@@ -28,10 +28,12 @@ class Engine:
     def __init__(self, model: str | Path | None = None, config: EngineConfig = EngineConfig()):
         self.directory = resolve(model)
         self.config = config
+        ops, dtype = select_ops(config.device)
         self.model_config = ModelConfig.read(self.directory)
         self.tokenizer = Tokenizer(self.directory)
-        ops, dtype = select_ops(config.device)
-        self.model = load_model(self.model_config, Weights(self.directory), ops, dtype)
+        weights = Weights(self.directory)
+        weights.allocate = weight_allocator(config.device, weights.num_bytes)
+        self.model = load_model(self.model_config, weights, ops, dtype)
         self.max_model_len, num_blocks = self._fit()
         self.pool = BlockPool(num_blocks, config.block_size, config.enable_prefix_caching)
         scheduler = Scheduler(self.pool, config.max_num_seqs, config.max_num_batched_tokens, config.scheduling_policy)

@@ -54,8 +54,9 @@ class SyncLoop:
         self._collect_prompt_logprobs(batch, result)
         deltas = []
         for row, request in enumerate(batch.sampled):
+            first = request.num_output_tokens == 0
             delta = self._take(request, result.samples, row)
-            if request.num_output_tokens <= 1:
+            if first:
                 self.counters.prompt_tokens += request.prompt_len
                 delta.num_cached_tokens = request.num_cached_tokens
                 delta.prompt_logprobs = self._prompt_logprobs.pop(request, None)

@@ -156,8 +156,8 @@ class Llama:
     def _attention(self, layer: Layer, x, cos, sin, batch, kv):
         ops, c = self.ops, self.config
         qkv = ops.linear(x, layer.qkv_proj, layer.qkv_bias)
-        q, k, v = np.split(qkv, [c.q_size, c.q_size + c.kv_size], axis=-1)
-        q, k, v = (part.reshape(len(x), -1, c.head_dim) for part in (q, k, v))                # [T, heads, head_dim]
+        qkv = qkv.reshape(len(x), -1, c.head_dim)                                             # [T, heads, head_dim]
+        q, k, v = qkv[:, : c.num_heads], qkv[:, c.num_heads : -c.num_kv_heads], qkv[:, -c.num_kv_heads :]
         if c.qk_norm:
             q, k = ops.rms_norm(q, layer.q_norm, c.rms_norm_eps), ops.rms_norm(k, layer.k_norm, c.rms_norm_eps)
         ops.write_kv(kv, ops.rotary(k, cos, sin), v, batch.slot_mapping)
