@@ -67,7 +67,7 @@ class Barriers:
             raise Divergence(f"this thread has returned while {meetings[0]}")
 
     def _meet_block(self, operation: str, value, combine):
-        block, place = self.block, here()
+        block, place = self.block, here(3)
         if block.meeting is None:
             if returned := [thread.index for thread in block.threads if thread.dead]:
                 raise Divergence(f"{operation} will wait for ever: threads {ranges(returned)} have returned")
@@ -77,7 +77,7 @@ class Barriers:
             raise Divergence(f"{operation} is reached here while {meeting}")
         meeting.arrived[self.index] = value
         if len(meeting.arrived) < len(block.threads):
-            return self.pause(operation)
+            return self.pause(operation, place)
         block.meeting = None
         if self.tracks_races:
             meet(block.threads)

@@ -42,16 +42,19 @@ class Divergence(KernelFault):
     """A barrier or warp operation that not every thread it needs will reach."""
 
 
-def here() -> tuple:
-    """(code, instruction offset) of the kernel's or device function's line that is being executed."""
-    frame = sys._getframe(1)
+def here(depth: int = 1) -> tuple:
+    """(code, instruction offset) of the kernel's or device function's line that is being executed.
+
+    The `depth` innermost frames, this function's own among them, are known to be the emulator's.
+    """
+    frame = sys._getframe(depth)
     while frame:
-        filename = frame.f_code.co_filename
-        tool = _is_tool.get(filename)
+        code = frame.f_code
+        tool = _is_tool.get(code.co_filename)
         if tool is None:
-            tool = _is_tool[filename] = filename.startswith(_TOOL_PREFIXES)
+            tool = _is_tool[code.co_filename] = code.co_filename.startswith(_TOOL_PREFIXES)
         if not tool:
-            return frame.f_code, frame.f_lasti
+            return code, frame.f_lasti
         frame = frame.f_back
     return running().launch.function.__code__, 0                     # the thread has returned from the kernel
 

@@ -55,7 +55,7 @@ class Allocation:
         self.check_written(first, size)
         thread = running()
         if thread.tracks_races:
-            access = (thread, thread.clock, *here(), "read")
+            access = (thread, thread.clock, *here(3), "read")
             for cell in self._cells(thread, first, size):
                 written = self.writes.get(cell)
                 if written is not None and written[0] is not thread and not thread.knows(written):
@@ -70,7 +70,7 @@ class Allocation:
         """Called for every write; `kind` "atomic" does not race with other atomics."""
         thread = running()
         if thread.tracks_races:
-            access = (thread, thread.clock, *here(), kind)
+            access = (thread, thread.clock, *here(3), kind)
             for cell in self._cells(thread, first, size):
                 for earlier in (self.writes.get(cell), *self.reads.pop(cell, ())):
                     if (earlier is not None and earlier[0] is not thread and not thread.knows(earlier)
@@ -168,14 +168,14 @@ class Pointer:
 
     def load(self, index, dtype, count: int, scale: int | None = None) -> tuple:
         """`count` neighbours of `dtype`, aligned to their total size. `index` counts elements, or units of `scale` bytes."""
-        itemsize = np.dtype(dtype).itemsize
+        itemsize = item_size(dtype)
         first = self.locate(index, scale or self.itemsize, count * itemsize)
         self.allocation.before_read(first, count * itemsize)
         return tuple(self.allocation.view(dtype)[first // itemsize : first // itemsize + count])
 
     def store(self, index, values, dtype, scale: int | None = None) -> None:
         """The counterpart of `load` for a sequence of scalars."""
-        itemsize = np.dtype(dtype).itemsize
+        itemsize = item_size(dtype)
         first = self.locate(index, scale or self.itemsize, len(values) * itemsize)
         self.allocation.before_write(first, len(values) * itemsize)
         self.allocation.view(dtype)[first // itemsize : first // itemsize + len(values)] = values
@@ -222,6 +222,17 @@ class LocalArray:
         if index not in self.values:
             flat_index(index, self.shape, self.name)
         self.values[index] = value if type(value) is self.type else self.type(value)
+
+
+def item_size(dtype) -> int:
+    """Bytes of one element; np.dtype(...).itemsize, but fast for scalar types."""
+    size = _item_sizes.get(dtype)
+    if size is None:
+        size = _item_sizes[dtype] = np.dtype(dtype).itemsize
+    return size
+
+
+_item_sizes: dict = {}
 
 
 def flat_index(index, shape: tuple[int, ...], name: str) -> int:

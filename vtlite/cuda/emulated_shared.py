@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from vtlite.cuda.emulated_faults import KernelFault, Misaligned, OutOfBounds, here, site_of
-from vtlite.cuda.emulated_memory import Allocation, SharedArray
+from vtlite.cuda.emulated_memory import Allocation, SharedArray, item_size
 
 ALIGNMENT = 1024                 # of every array, and at least one byte of no man's land between two
 
@@ -23,7 +23,7 @@ class SharedMemory:
         """The array of call site `place`; shape 0 is all of the dynamic memory."""
         array = self.arrays.get(place)
         if array is None:
-            itemsize = np.dtype(dtype).itemsize
+            itemsize = item_size(dtype)
             if np.ndim(shape) == 0 and shape == 0:
                 address, allocation = self.dynamic
                 shape = allocation.size // itemsize
@@ -68,14 +68,14 @@ class SharedAccess:
 
     def load_shared(self, address, dtype, count: int) -> tuple:
         """`count` neighbours of `dtype` at a byte address aligned to their total size."""
-        itemsize = np.dtype(dtype).itemsize
+        itemsize = item_size(dtype)
         allocation, first = self.block.shared.locate(address, count * itemsize, count * itemsize)
         allocation.before_read(first, count * itemsize)
         return tuple(allocation.view(dtype)[first // itemsize : first // itemsize + count])
 
     def store_shared(self, address, values, dtype) -> None:
         """The counterpart of `load_shared` for a sequence of scalars."""
-        itemsize = np.dtype(dtype).itemsize
+        itemsize = item_size(dtype)
         allocation, first = self.block.shared.locate(address, len(values) * itemsize, len(values) * itemsize)
         allocation.before_write(first, len(values) * itemsize)
         allocation.view(dtype)[first // itemsize : first // itemsize + len(values)] = values

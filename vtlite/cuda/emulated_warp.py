@@ -129,7 +129,7 @@ class WarpOperations:
 
     def _meet_warp(self, operation: str, mask, brings, combine):
         """Wait for all lanes of `mask`; combine({lane: what it brings}) gives {lane: its result}."""
-        mask, place = int(mask) & FULL_MASK, here()
+        mask, place = int(mask) & FULL_MASK, here(3)
         if not mask >> self.lane & 1:
             raise Divergence(f"{operation} with mask {mask:#010x}, which leaves out the lane that calls it, {self.lane}")
         meetings = self.block.warp_meetings[self.warp]
@@ -145,7 +145,7 @@ class WarpOperations:
                              f"(mask {meeting.mask:#010x}) for it")
         meeting.arrived[self.lane] = brings
         if len(meeting.arrived) < mask.bit_count():
-            return self.pause(operation)
+            return self.pause(operation, place)
         meetings.remove(meeting)
         results = combine(meeting.arrived)
         for thread in self._warp_threads():

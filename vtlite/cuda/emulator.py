@@ -166,9 +166,9 @@ class Thread(greenlet, Ordered, Barriers, WarpOperations, SharedAccess, Copies, 
             raise
         self.leave()
 
-    def pause(self, where: str):
+    def pause(self, operation: str, place: tuple | None = None):
         """Let others run until `resume` is called on this thread; returns what it was given."""
-        self.waits_at = where, here()
+        self.waits_at = operation, place or here()
         other = self.block.next_ready() or self.parent
         if other is not self:
             try:

@@ -4,14 +4,21 @@
 goes for `consteval`, which unrolls loops and fixes values at compile time and is the identity in Python.
 """
 
+from functools import cache
+
 from vtlite.cuda.lang.primitive import primitive
 from vtlite.cuda.lang.types import i32
 
 
 def current():
     """The emulated thread that is running: every primitive with an effect is one of its methods."""
+    return _emulator().current()
+
+
+@cache
+def _emulator():
     from vtlite.cuda import emulator        # late: the emulator needs greenlet, compiling does not
-    return emulator.current()
+    return emulator
 
 
 class _Space:
