@@ -10,7 +10,7 @@ import dis
 import inspect
 import textwrap
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -59,23 +59,21 @@ def is_device_function(value: Any) -> bool:
     return isinstance(value, types.FunctionType) and value not in PRIMITIVES and value is not consteval
 
 
-def reached(function: types.FunctionType, constants: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """(name, text) of everything that decides what a kernel computes: its source, that of its device functions, the PTX of
-    its primitives, and the values of its constants. In a fixed order.
+def reached(function: types.FunctionType, constants: Collection[str]) -> Iterator[tuple[str, str]]:
+    """(name, text) of everything that decides what a kernel computes, but for the values of its constants: its source, that of
+    its device functions, their other globals, and the PTX of its primitives. In a fixed order.
     """
     for current in functions_reached(function, constants):
         if current in PRIMITIVES:
             yield current.__qualname__, repr(sorted(PRIMITIVES[current].ptx.items()))
             continue
-        yield current.__qualname__, _source(current)
+        yield current.__qualname__, textwrap.dedent(inspect.getsource(current))
         for name, value in _globals(current, constants):
             if not isinstance(value, types.FunctionType):
-                yield f"{current.__qualname__}.{name}", _describe(value)
-    for name in sorted(constants):
-        yield name, _describe(constants[name])
+                yield f"{current.__qualname__}.{name}", describe(value)
 
 
-def functions_reached(function: types.FunctionType, constants: Mapping[str, Any]) -> list[types.FunctionType]:
+def functions_reached(function: types.FunctionType, constants: Collection[str]) -> list[types.FunctionType]:
     """The function, every device function that it reaches and every primitive, in a fixed order."""
     found = [function]
     for current in found:
@@ -86,15 +84,10 @@ def functions_reached(function: types.FunctionType, constants: Mapping[str, Any]
     return found
 
 
-def _globals(function: types.FunctionType, constants: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def _globals(function: types.FunctionType, constants: Collection[str]) -> list[tuple[str, Any]]:
     """The globals that a function uses, by name, without those that constants replace."""
     scope = function.__globals__
     return [(name, scope[name]) for name in sorted(_global_names(function)) if name in scope and name not in constants]
-
-
-@cache
-def _source(function: types.FunctionType) -> str:
-    return textwrap.dedent(inspect.getsource(function))
 
 
 @cache
@@ -108,7 +101,7 @@ def _global_names(function: types.FunctionType) -> frozenset[str]:
     return frozenset(names)
 
 
-def _describe(value: Any) -> str:
+def describe(value: Any) -> str:
     """A text that differs where values differ, and is the same on every machine."""
     if isinstance(value, types.ModuleType):
         return f"module {value.__name__}"
@@ -119,7 +112,7 @@ def _describe(value: Any) -> str:
     if isinstance(value, np.generic):
         return f"{value.dtype} {value.item()!r}"
     if isinstance(value, (tuple, list)):
-        return f"({', '.join(map(_describe, value))})"
+        return f"({', '.join(map(describe, value))})"
     if isinstance(value, (bool, int, float, str)) or value is None:
         return repr(value)
     return getattr(value, "__qualname__", type(value).__qualname__)

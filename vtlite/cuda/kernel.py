@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from vtlite.cuda.binding import bind, reached
+from vtlite.cuda.binding import bind, describe, reached
 from vtlite.cuda.lang.primitive import runs_on
 from vtlite.cuda.lang.types import Parameter, Pointer
 
@@ -51,6 +51,12 @@ class Kernel:
     def family(self) -> str:
         """The module's last name: "norm"."""
         return self.function.__module__.rpartition(".")[2]
+
+    @cached_property
+    def source_hash(self) -> str:
+        """Identifies the code before its constants are chosen."""
+        parts = [*(text for part in reached(self.function, self.constants) for text in part), *(p.text for p in self.parameters)]
+        return sha256("\0".join(parts).encode()).hexdigest()
 
     def specialize(self, **constants) -> "Specialized":
         """This kernel with constants fixed; those not given keep the module's value. Made once per set of constants."""
@@ -106,10 +112,10 @@ class Specialized:
 
     @cached_property
     def source_hash(self) -> str:
-        """Identifies what the kernel computes, on every machine: source, constants, primitives, signature, launch bounds."""
-        parts = [*reached(self.kernel.function, self.constants), ("", ", ".join(p.text for p in self.signature)),
-                 ("", f"{self.threads} {self.min_blocks}")]
-        return sha256("\0".join(text for part in parts for text in part).encode()).hexdigest()
+        """Identifies what the kernel computes, on every machine: source, primitives, signature, constants, launch bounds."""
+        constants = [f"{name} {describe(value)}" for name, value in sorted(self.constants.items())]
+        parts = [self.kernel.source_hash, *constants, f"{self.threads} {self.min_blocks}"]
+        return sha256("\0".join(parts).encode()).hexdigest()
 
     def runs_on(self, chip: str) -> bool:
         return runs_on(self.kernel.needs, chip)

@@ -1,0 +1,110 @@
+"""The compiler: no GPU needed, nothing fused, nothing approximate, nothing widened; and its refusals are sentences."""
+
+import re
+from importlib.metadata import PackageNotFoundError
+
+import pytest
+
+from tests.cuda import small_kernels as small
+from vtlite.cuda import all_kernels, compiler
+from vtlite.cuda.compiler import CHIPS, CompileError, compile_kernel
+from vtlite.cuda.lang.primitive import PRIMITIVES
+
+pytest.importorskip("numba_cuda_mlir", reason='compiling kernels needs pip install "vtlite[cuda]", which the extra test brings')
+CI_CHIPS = ("sm_80", "sm_90a", "sm_120")
+INLINE = re.compile(r"// begin inline asm.*?// end inline asm", re.DOTALL)
+
+
+def ptx_of(kernel, chip="sm_90a"):
+    return compile_kernel(kernel.specialize(), chip).ptx
+
+
+@pytest.mark.parametrize("kernel", all_kernels(), ids=lambda kernel: kernel.name)
+def test_every_kernel_compiles_without_spills_or_hidden_arithmetic(kernel):
+    specialized = kernel.to_prebuild()[0]
+    for chip in filter(specialized.runs_on, CI_CHIPS):
+        compiled = compile_kernel(specialized, chip)
+        assert compiled.cubin.startswith(b"\x7fELF") and f".target {chip}" in compiled.ptx
+        assert compiled.figures.spill_store_bytes == compiled.figures.spill_load_bytes == compiled.figures.stack_bytes == 0
+        assert not re.search(r"\.approx|\.ftz|\.f64", compiled.ptx)
+        assert not re.search(r"\bfma\.|\bmad\.\w+\.f32", INLINE.sub("", compiled.ptx)), "fused behind the source's back"
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_it_compiles_for_a_chip_that_is_not_here(chip):
+    assert f".target {chip}\n" in ptx_of(small.scale_kernel, chip)
+
+
+@pytest.mark.parametrize("chip", CI_CHIPS)
+def test_a_product_and_a_sum_are_two_roundings(chip):
+    ptx = ptx_of(small.product_and_sum_kernel, chip)
+    assert (len(re.findall(r"mul\.rn\.f32", ptx)), len(re.findall(r"(?:add|sub)\.rn\.f32", ptx))) == (2, 2)
+    assert "fma" not in ptx
+    assert "fma.rn.f32" in ptx_of(small.fused_kernel, chip)
+
+
+def test_32_bit_integers_stay_32_bits_wide():
+    arithmetic = re.findall(r"\b(add|sub|mul\.lo|mad\.lo|shl|shr|mul\.wide)\.(\w+)", INLINE.sub("", ptx_of(small.narrow_integers_kernel)))
+    assert {width for operation, width in arithmetic} <= {"s32", "u32", "b32"}
+
+
+def test_shared_arrays_are_aligned_and_the_dynamic_one_is_sized_by_the_launch():
+    compiled = compile_kernel(small.shared_memory_kernel.specialize(), "sm_90a")
+    assert re.findall(r"\.shared \.align (\d+) \.b8 \w+\[(\d*)\]", compiled.ptx) == [("1024", ""), ("128", "128"), ("1024", "8192")]
+    assert compiled.figures.shared_bytes >= 128 + 8192
+
+
+def test_the_same_kernel_gives_the_same_cubin_whatever_was_compiled_before():
+    first = compile_kernel(small.shared_memory_kernel.specialize(), "sm_80")
+    compile_kernel(small.scale_kernel.specialize(SCALE=11), "sm_80")
+    compiler._lower.cache_clear()
+    assert compile_kernel(small.shared_memory_kernel.specialize(), "sm_80") == first
+
+
+def test_constants_are_in_force_in_device_functions_too():
+    assert "0f40E00000" in compile_kernel(small.scale_kernel.specialize(SCALE=7), "sm_80").ptx         # 7.0
+
+
+def test_local_arrays_with_constant_indices_live_in_registers():
+    compiled = compile_kernel(small.unrolled_kernel.specialize(), "sm_90a")
+    assert compiled.ptx.count("shfl.sync.bfly") == small.UNROLL
+    assert compiled.figures.stack_bytes == 0
+
+
+def test_no_primitive_is_approximate():
+    for primitive in PRIMITIVES.values():
+        for template in primitive.ptx.values():
+            assert ".approx" not in template and ".ftz" not in template, primitive.name
+
+
+@pytest.mark.parametrize("kernel, sentence", [
+    (small.double_where_float_is_due_kernel, r"fma: b is a float64, expected a float32: write f32\(\.\.\.\)"),
+    (small.variable_where_literal_is_due_kernel, r"cp_async_wait: groups is a uint32, expected an integer literal or constant"),
+])
+def test_wrong_operands_are_named(kernel, sentence):
+    with pytest.raises(CompileError, match=sentence):
+        ptx_of(kernel)
+
+
+def test_an_unknown_chip_and_one_that_lacks_a_primitive_are_refused():
+    with pytest.raises(CompileError, match="sm_75 is not a chip that vtlite compiles for; those are sm_80, "):
+        ptx_of(small.scale_kernel, "sm_75")
+    wgmma = next(kernel for kernel in all_kernels() if kernel.needs == "sm_90a")
+    with pytest.raises(CompileError, match="needs sm_90a, sm_120 was asked for"):
+        ptx_of(wgmma, "sm_120")
+
+
+@pytest.mark.parametrize("version, sentence", [
+    (None, r'needs numba-cuda-mlir, which is not installed: pip install "vtlite\[cuda\]"'),
+    ("0.9.1", r"numba-cuda-mlir 0\.9\.1 is installed, vtlite compiles with 0\.6"),
+])
+def test_without_the_right_compiler_the_next_action_is_said(version, sentence, monkeypatch):
+    def found(name):
+        if version is None:
+            raise PackageNotFoundError(name)
+        return version
+
+    monkeypatch.setattr(compiler, "version", found)
+    compiler._load_compiler.cache_clear()
+    with pytest.raises(CompileError, match=sentence):
+        ptx_of(small.scale_kernel)
