@@ -28,7 +28,7 @@ class ModelConfig:
         if not source.is_file():
             raise ConfigError(f"{directory}: no config.json, so this is not a Hugging Face checkpoint directory")
         generation = directory / "generation_config.json"
-        return cls(str(source), read_object(source), read_object(generation) if generation.is_file() else {})
+        return cls(str(source), _text_part(read_object(source)), read_object(generation) if generation.is_file() else {})
 
     def get(self, key: str, kind: type | tuple[type, ...], default: Any = _REQUIRED) -> Any:
         """`raw[key]` checked to be a `kind`; null counts as absent. ConfigError if required and absent."""
@@ -96,6 +96,15 @@ class ModelConfig:
         parameters["rope_type"] = parameters.get("rope_type") or parameters.pop("type", None) or "default"
         parameters.setdefault("rope_theta", self.get("rope_theta", float, 10000.0))
         return parameters
+
+
+def _text_part(raw: dict[str, Any]) -> dict[str, Any]:
+    """A multimodal file with its `text_config` laid over it; what the outer file says of the whole model stays."""
+    text = raw.get("text_config")
+    if not isinstance(text, dict):
+        return raw
+    outer = {key: raw[key] for key in ("architectures", "tie_word_embeddings", "quantization_config") if key in raw}
+    return {**raw, **text, **outer}
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,7 @@ class Batch:
     seq_lens: np.ndarray             # [S] i64: tokens whose KV exists after this step
     block_table: np.ndarray          # [S, blocks] i32, padded with the null block 0
     slot_mapping: np.ndarray         # [T] i64: block * block_size + row
+    state_slots: np.ndarray          # [S] i64: where each sequence's recurrent state lies
     logits_indices: np.ndarray       # [L] i64: rows of T whose logits are needed, ascending
     sample_indices: np.ndarray       # [S'] i64: rows of L from which a token is drawn
     sampling: SamplingBatch          # of S' rows
@@ -103,6 +104,7 @@ def build(plan: Plan, block_size: int) -> Batch:
         seq_lens=ends,
         block_table=block_table,
         slot_mapping=block_table[row_request, positions // block_size].astype(np.int64) * block_size + positions % block_size,
+        state_slots=np.array([r.state_slot for r in requests], np.int64),
         logits_indices=np.array(logits_rows, np.int64),
         sample_indices=np.array(sample_indices, np.int64),
         sampling=_sampling(sampled),

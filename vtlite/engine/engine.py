@@ -1,5 +1,7 @@
 """A checkpoint, loaded and ready: checks requests at the door and runs them through the loop."""
 
+import logging
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +21,8 @@ from vtlite.engine.sync_loop import SyncLoop
 from vtlite.errors import ConfigError, RequestError
 from vtlite.models.registry import load_model
 
+log = logging.getLogger(__name__)
+
 GENERATION_DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
@@ -35,9 +39,11 @@ class Engine:
         weights.allocate = weight_allocator(config.device, weights.num_bytes)
         self.model = load_model(self.model_config, weights, ops, dtype)
         self.max_model_len, num_blocks = self._fit()
-        self.pool = BlockPool(num_blocks, config.block_size, config.enable_prefix_caching)
-        scheduler = Scheduler(self.pool, config.max_num_seqs, config.max_num_batched_tokens, config.scheduling_policy)
-        self.loop = SyncLoop(scheduler, Runner(self.model, ops, num_blocks, config.block_size), self.tokenizer)
+        max_num_seqs = self._fit_states()
+        self.pool = BlockPool(num_blocks, config.block_size, config.enable_prefix_caching and self._has_no_state())
+        scheduler = Scheduler(self.pool, max_num_seqs, config.max_num_batched_tokens, config.scheduling_policy)
+        runner = Runner(self.model, ops, num_blocks, config.block_size, max_num_seqs + 1)        # slot 0 is never handed out
+        self.loop = SyncLoop(scheduler, runner, self.tokenizer)
 
     @property
     def has_work(self) -> bool:
@@ -131,3 +137,21 @@ class Engine:
                               f"({needed * block_bytes / 2**20:.0f} MiB) and {num_blocks} fit "
                               f"({num_blocks * block_bytes / 2**20:.0f} MiB); lower max_model_len or raise kv_cache_bytes")
         return max_model_len, num_blocks
+
+    def _fit_states(self) -> int:
+        """The number of requests that may run at once: max_num_seqs, or as many recurrent states as fit."""
+        state_bytes = sum(math.prod(shape) * dtype.itemsize for layer in self.model.state_shapes for shape, dtype in layer)
+        if not state_bytes:
+            return self.config.max_num_seqs
+        room = default_kv_cache_bytes()
+        if room < state_bytes:
+            raise ConfigError(f"the recurrent state of one request takes {state_bytes / 2**20:.0f} MiB, and a quarter of the "
+                              f"free memory is {room / 2**20:.0f} MiB; free some, or choose a smaller model")
+        return min(self.config.max_num_seqs, room // state_bytes)
+
+    def _has_no_state(self) -> bool:
+        """Whether a prefix can be shared by its KV alone. A recurrent state at its end would be needed too, and none is kept."""
+        if self.model.state_shapes and self.config.enable_prefix_caching:
+            log.info("prefix cache off: %s keeps a recurrent state, and states within a prompt are not cached",
+                     self.model_config.architecture)
+        return not self.model.state_shapes

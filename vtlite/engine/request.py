@@ -30,6 +30,7 @@ class Request:
 
     num_computed_tokens: int = 0                # tokens whose KV exists
     block_ids: list[int] = field(default_factory=list)
+    state_slot: int = 0                         # place of its recurrent state while it runs; 0 = none
     prefix_node: int = 0                        # place in the prefix index of its last registered block
     num_registered_blocks: int = 0
     saved: bool = False                         # preempted: KV of num_computed_tokens is kept by the runner

@@ -1,4 +1,4 @@
-"""Owns the model and its KV cache; turns a Batch into drawn tokens."""
+"""Owns the model, its KV cache and its recurrent states; turns a Batch into drawn tokens."""
 
 from typing import NamedTuple
 
@@ -16,26 +16,34 @@ class StepResult(NamedTuple):
 
 
 class Runner:
-    """Runs a model with the operations `ops` over a paged KV cache of `num_blocks` blocks."""
+    """Runs a model with the operations `ops` over a paged KV cache of `num_blocks` blocks and `num_slots` state slots."""
 
-    def __init__(self, model, ops, num_blocks: int, block_size: int):
+    def __init__(self, model, ops, num_blocks: int, block_size: int, num_slots: int):
         num_layers, num_kv_heads, head_dim = model.kv_shape
         self.model, self.ops, self.block_size = model, ops, block_size
         self.kv_cache = [np.zeros((2, num_blocks, block_size, num_kv_heads, head_dim), model.dtype) for _ in range(num_layers)]
-        self._saved: dict[tuple[str, int], np.ndarray] = {}
+        self.states = [[np.zeros((num_slots, *shape), dtype) for shape, dtype in layer] for layer in model.state_shapes]
+        self._state_arrays = [array for layer in self.states for array in layer]
+        self._saved: dict[tuple[str, int], tuple[list[np.ndarray], list[np.ndarray]]] = {}
 
     def move(self, plan: Plan) -> None:
-        """Carry out a Plan's saves, restores and discards: the KV of preempted requests."""
-        for request, blocks in plan.saves:
-            self._saved[request.key] = np.stack([layer[:, blocks] for layer in self.kv_cache])
-        for request, blocks in plan.restores:
-            for layer, kept in zip(self.kv_cache, self._saved.pop(request.key)):
+        """Carry out what a Plan says of the caches: KV and states of preempted requests, zero states of new ones."""
+        for request, blocks, slot in plan.saves:
+            kv = [layer[:, blocks] for layer in self.kv_cache]
+            self._saved[request.key] = kv, [array[slot].copy() for array in self._state_arrays]
+        for request, blocks, slot in plan.restores:
+            kv, state = self._saved.pop(request.key)
+            for layer, kept in zip(self.kv_cache, kv):
                 layer[:, blocks] = kept
+            for array, kept in zip(self._state_arrays, state):
+                array[slot] = kept
+        for array in self._state_arrays:
+            array[plan.resets] = 0
         for request in plan.discards:
             self._saved.pop(request.key, None)
 
     def forward(self, batch: Batch) -> StepResult:
-        logits = self.model.forward(batch, self.kv_cache)
+        logits = self.model.forward(batch, self.kv_cache, self.states)
         samples = self.ops.sample(logits[batch.sample_indices], batch.sampling)
         prompt = None
         if len(batch.prompt_indices):

@@ -131,12 +131,14 @@ class Llama:
             self.lm_head = weights.take("lm_head.weight", (c.vocab_size, c.hidden_size))
         weights.ignore(r".*\.rotary_emb\.inv_freq", "derived from config.json")
 
+    state_shapes = ()                        # nothing but the paged cache is kept between steps
+
     @property
     def kv_shape(self) -> tuple[int, int, int]:
         """Layers, KV heads and head_dim of the paged cache."""
         return self.config.num_layers, self.config.num_kv_heads, self.config.head_dim
 
-    def forward(self, batch, kv_cache) -> np.ndarray:
+    def forward(self, batch, kv_cache, states=()) -> np.ndarray:
         """One step over a `Batch` of T tokens; kv_cache holds one array per layer. Returns logits [L, vocab] f32."""
         ops, c = self.ops, self.config
         cos, sin = ops.rope_cos_sin(batch.positions, c.inv_freq)                              # [T, head_dim / 2]

@@ -2,9 +2,9 @@
 
 from vtlite.config import ModelConfig
 from vtlite.errors import ConfigError
-from vtlite.models import llama
+from vtlite.models import llama, qwen3_5
 
-ARCHITECTURES = {name: llama.Llama for name in llama.VARIANTS}
+ARCHITECTURES = dict.fromkeys(llama.VARIANTS, llama.Llama) | dict.fromkeys(qwen3_5.ARCHITECTURES, qwen3_5.Qwen3_5)
 
 
 def load_model(config: ModelConfig, weights, ops, dtype):
