@@ -93,7 +93,8 @@ def sample_rows(logits, table, values, num_logprobs: int, *, workspace: Workspac
                           f"more than there are ids")
     workspace = workspace_for(rows, vocab_size) if workspace is None else workspace
     if rows > workspace.max_rows or vocab_size != workspace.vocab_size:
-        raise DeviceError(f"the sampler's workspace is for {workspace.max_rows} rows of {workspace.vocab_size} ids; found {rows} of {vocab_size}")
+        raise DeviceError(f"the sampler's workspace is for {workspace.max_rows} rows of {workspace.vocab_size} ids; "
+                          f"found {rows} of {vocab_size}")
     out = empty_samples(rows, top) if out is None else out
     views = rows if num_logprobs < 0 else 2 * rows
     state, histogram, totals, best, keys, counts, ranks = workspace.state_of(rows)
@@ -140,7 +141,8 @@ def _outputs(rows: int, top: int) -> dict[str, tuple]:
 def _batch(rng, S: int, V: int, N: int, sampled: bool, filtered: bool, changed: bool) -> SimpleNamespace:
     """A SamplingBatch of one kind of request: greedy or sampled, with top-k and top-p, with penalties and biases."""
     def ragged(lengths, dtype, values) -> SimpleNamespace:
-        return SimpleNamespace(start_loc=np.concatenate([[0], np.cumsum(lengths)]), values=np.concatenate([values(n) for n in lengths]).astype(dtype))
+        return SimpleNamespace(start_loc=np.concatenate([[0], np.cumsum(lengths)]),
+                               values=np.concatenate([values(n) for n in lengths]).astype(dtype))
 
     def ids(n: int) -> np.ndarray:
         return rng.integers(0, V, n)
@@ -153,11 +155,11 @@ def _batch(rng, S: int, V: int, N: int, sampled: bool, filtered: bool, changed: 
         repetition_penalty=np.full(S, 1.1 if changed else 1, f32), frequency_penalty=np.zeros(S, f32),
         presence_penalty=np.full(S, 0.5 if changed else 0, f32), seeds=rng.integers(0, 2**64, S, np.uint64),
         positions=rng.integers(0, 2**40, S), prompt_ids=ragged(lengths, np.int64, ids), output_ids=ragged(lengths, np.int64, ids),
-        allowed=ragged(np.zeros(S, np.int64), np.int64, ids), bias_ids=ragged(biased, np.int64, lambda n: rng.choice(V, n, replace=False)),
-        bias_values=ragged(biased, f32, rng.standard_normal), num_logprobs=N)
+        allowed=ragged(np.zeros(S, np.int64), np.int64, ids),
+        bias_ids=ragged(biased, np.int64, lambda n: rng.choice(V, n, replace=False)), bias_values=ragged(biased, f32, rng.standard_normal), num_logprobs=N)
 
 
-def _inputs(rng, S: int, V: int, N: int, **kind) -> dict:
+def _inputs(rng, S: int, V: int, N: int, **kind: bool) -> dict:
     """Logits with a long tail and a few likely ids, as a language model's."""
     logits = rng.standard_normal((S, V), f32) * f32(2) + rng.gamma(0.05, 6, (S, V)).astype(f32)
     table, values = pack(_batch(rng, S, V, N, **kind), V)
@@ -178,8 +180,10 @@ PLAIN = {"sampled": True, "filtered": False, "changed": False}
 MIXED = {"sampled": True, "filtered": True, "changed": True}
 
 SPECS = (
-    OpSpec("sample", cases=[{"S": 1, "V": 500, "N": -1, **PLAIN}, {"S": 3, "V": 63, "N": 2, **MIXED}, {"S": 2, "V": 3, "N": 1, **GREEDY}],
-           gpu_cases=[{"S": 5, "V": 151936, "N": 20, **MIXED}, {"S": 63, "V": 50257, "N": 1, **MIXED}, {"S": 1, "V": 248320, "N": -1, **PLAIN}],
+    OpSpec("sample",
+           cases=[{"S": 1, "V": 500, "N": -1, **PLAIN}, {"S": 3, "V": 63, "N": 2, **MIXED}, {"S": 2, "V": 3, "N": 1, **GREEDY}],
+           gpu_cases=[{"S": 5, "V": 151936, "N": 20, **MIXED}, {"S": 63, "V": 50257, "N": 1, **MIXED},
+                      {"S": 1, "V": 248320, "N": -1, **PLAIN}],
            bench_cases=[{"S": 32, "V": 248320, "N": 5, **MIXED}, {"S": 32, "V": 248320, "N": -1, **MIXED},
                         {"S": 32, "V": 248320, "N": -1, **PLAIN}, {"S": 32, "V": 248320, "N": -1, **GREEDY}],
            make_inputs=_inputs, outputs=lambda S, V, N, **_: {name: value for name, value in _outputs(S, max(N, 0)).items()

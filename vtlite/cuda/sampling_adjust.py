@@ -28,7 +28,8 @@ def item_stride():
     return u32(cuda.gridDim.x) * u32(THREADS)
 
 
-@kernel((ptr(u64), u32), threads=lambda THREADS: THREADS, constants=("THREADS",), prebuild=prebuilt("THREADS"))
+@kernel((ptr(u64), u32), threads=lambda THREADS: THREADS,
+        constants=("THREADS",), prebuild=prebuilt("THREADS"))
 def clear_kernel(state, count):
     i = first_item()
     while i < count:
@@ -69,7 +70,8 @@ def scan_kernel(table, values, logits, adjusted, counts, keys, vocab_size, num_r
         i += item_stride()
 
 
-@kernel((ptr(u32), ptr(u32), ptr(f32), ptr(f32), u32), threads=lambda THREADS: THREADS, constants=("THREADS",), prebuild=prebuilt("THREADS"))
+@kernel((ptr(u32), ptr(u32), ptr(f32), ptr(f32), u32), threads=lambda THREADS: THREADS,
+        constants=("THREADS",), prebuild=prebuilt("THREADS"))
 def allow_kernel(table, values, logits, adjusted, vocab_size):
     """Allowed ids get their logits back; scan_kernel has forbidden them all."""
     row = u32(cuda.blockIdx.y)
@@ -80,7 +82,8 @@ def allow_kernel(table, values, logits, adjusted, vocab_size):
         i += item_stride()
 
 
-@kernel((ptr(u32), ptr(u32), ptr(f32), u32), threads=lambda THREADS: THREADS, constants=("THREADS",), prebuild=prebuilt("THREADS"))
+@kernel((ptr(u32), ptr(u32), ptr(f32), u32), threads=lambda THREADS: THREADS,
+        constants=("THREADS",), prebuild=prebuilt("THREADS"))
 def bias_kernel(table, values, adjusted, vocab_size):
     """adjusted[id] += bias; the ids of a row are distinct."""
     row = u32(cuda.blockIdx.y)
@@ -92,7 +95,8 @@ def bias_kernel(table, values, adjusted, vocab_size):
         i += item_stride()
 
 
-@kernel((ptr(u32), ptr(u32), ptr(f32), ptr(u32), u32), threads=lambda THREADS: THREADS, constants=("THREADS",), prebuild=prebuilt("THREADS"))
+@kernel((ptr(u32), ptr(u32), ptr(f32), ptr(u32), u32), threads=lambda THREADS: THREADS,
+        constants=("THREADS",), prebuild=prebuilt("THREADS"))
 def penalise_kernel(table, values, adjusted, counts, vocab_size):
     """Repetition divides or multiplies what was seen; frequency and presence are taken off what was answered."""
     row = u32(cuda.blockIdx.y)

@@ -10,8 +10,9 @@ Bytes: 4 S V, and 8 S V with logprobs.
 import numpy as np
 
 from vtlite.cuda.kernel import device, kernel
-from vtlite.cuda.lang import (as_u32, atomic_add_u32, atomic_max_u64, consteval, cuda, f32, fabs, i32, i64, load_shared_u64, mul, mul_hi_u32, mul_lo_u32, ptr,
-                              redux_add, redux_max, redux_min, select, shared_address, store_shared_u64, u8, u32, u32_as_f32, u32_to_f32, u64)
+from vtlite.cuda.lang import (as_u32, atomic_add_u32, atomic_max_u64, consteval, cuda, f32, fabs, i32, i64, load_shared_u64, mul,
+                              mul_hi_u32, mul_lo_u32, ptr, redux_add, redux_max, redux_min, select, shared_address,
+                              store_shared_u64, u8, u32, u32_as_f32, u32_to_f32, u64)
 from vtlite.cuda.sampling_adjust import first_item, item_stride
 from vtlite.cuda.sampling_rows import (ALIGNED, BINS, CAPACITY, DENSE, INFINITE, MIN_P, POSITION_HIGH, POSITION_LOW, RADIX, SAFE_DISTANCE,
                                        SAFE_LARGEST, SEED_HIGH, SEED_LOW, THREADS, can_draw, distance_of, divisor_of, from_key,
@@ -141,8 +142,8 @@ def report_kernel(table, logits, keys, totals, bins, counts, lists, cuts, best, 
                   token_ids, valid, logprobs, rank, top_ids, top_logprobs, vocab_size, num_rows, num_logprobs):
     """One block per row. `num_logprobs` is N, or -1 if no row wants logprobs."""
     row, tid = u32(cuda.blockIdx.x), u32(cuda.threadIdx.x)
-    view, id, top_n = num_rows + row, drawn_id(table, keys, best, row, num_rows), u32(select(num_logprobs > i32(0), num_logprobs, i32(0)))
-    largest = from_key(keys[view])
+    view, id = num_rows + row, drawn_id(table, keys, best, row, num_rows)
+    largest, top_n = from_key(keys[view]), u32(select(num_logprobs > i32(0), num_logprobs, i32(0)))
     if tid == u32(0):
         token_ids[row] = i64(id)
         valid[row] = u8(1) if can_draw(table, keys, row, num_rows) else u8(0)

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import numpy as np
 
 from vtlite.cuda.kernel import device
-from vtlite.cuda.lang import (as_u32, atomic_max_u32, cuda, div, f32, f32_to_u32_rz, fabs, load_f32x4, mul, redux_max, select, shfl_xor, store_f32x4, u32,
-                              u32_as_f32, u64)
+from vtlite.cuda.lang import (as_u32, atomic_max_u32, consteval, cuda, div, f32, f32_to_u32_rz, fabs, load_f32x4, mul, redux_max, select,
+                              shfl_xor, store_f32x4, u32, u32_as_f32, u64)
 from vtlite.elementary import exp
 from vtlite.errors import DeviceError
 
@@ -41,7 +41,7 @@ INFINITE = 0x7F800000            # bits of an infinite distance
 LOWEST = np.float32(-np.inf)
 MASS_ONE = np.float32(2.0**40)
 SAFE_LARGEST = np.float32(2.0**24)
-SAFE_DISTANCE = np.float32(28.0)
+SAFE_DISTANCE = np.float32(28.0)   # e^-28 is 0.76 of a unit of mass
 
 # Columns of the table [S, COLUMNS] u32: f32 as bits, 64-bit numbers in halves, then where each list of the row begins in `values`.
 COLUMNS = 20
@@ -227,9 +227,13 @@ def probability(distance):
 
 @device
 def mass_of(distance, min_p):
-    """Probability in units of 2^-40, truncated; 0 for what min-p drops."""
-    p = probability(distance)
-    return select(p >= min_p, u64(mul(p, MASS_ONE)), u64(0))
+    """Probability in units of 2^-40, truncated; 0 for what min-p drops, and from 28 away on."""
+    mass = u64(0)
+    if distance < as_u32(f32(SAFE_DISTANCE)):
+        p = probability(distance)
+        if p >= min_p:
+            mass = u64(mul(p, MASS_ONE))
+    return mass
 
 
 @device
@@ -263,7 +267,7 @@ def max_u32(a, b):
 @device
 def warp_sum_u64(value):
     """The sum over the warp, in every lane."""
-    for distance in (16, 8, 4, 2, 1):
+    for distance in consteval((16, 8, 4, 2, 1)):
         low, high = shfl_xor(u32(value & u64(0xFFFFFFFF)), u32(distance)), shfl_xor(u32(value >> u64(32)), u32(distance))
         value = value + (u64(high) << u64(32) | u64(low))
     return value

@@ -14,11 +14,11 @@ Weights are integers, so sums have no order and any number of blocks gives the s
 """
 
 from vtlite.cuda.kernel import device, kernel
-from vtlite.cuda.lang import (atomic_add_shared_u32, atomic_add_shared_u64, atomic_add_u32, atomic_add_u64, ballot, consteval, cuda, f32, f64, i32, load_shared_u64, popc, ptr, select,
-                              shared_address, shfl_idx, store_shared_u64, u32, u32_as_f32, u64, vote_any)
+from vtlite.cuda.lang import (atomic_add_shared_u32, atomic_add_shared_u64, atomic_add_u32, atomic_add_u64, ballot, consteval, cuda,
+                              f32, f64, i32, load_shared_u64, popc, ptr, select, shared_address, shfl_idx, store_shared_u64, u32, u32_as_f32, u64, vote_any)
 from vtlite.cuda.sampling_adjust import first_item, item_stride
-from vtlite.cuda.sampling_rows import (ALIGNED, BINS, CAPACITY, DENSE, INFINITE, MIN_P, RADIX, RADIX_BITS, TEMPERATURE, THREADS, TOP_K, TOP_P, bin_of, distance_of,
-                                       divisor_of, is_finite, largest_of, last_bin, load_logits, mass_of, min_u32, parameter,
+from vtlite.cuda.sampling_rows import (ALIGNED, BINS, CAPACITY, DENSE, INFINITE, MIN_P, RADIX, RADIX_BITS, TEMPERATURE, THREADS,
+                                       TOP_K, TOP_P, bin_of, distance_of, divisor_of, is_finite, largest_of, last_bin, load_logits, mass_of, min_u32, parameter,
                                        prebuilt, reads_adjusted, row_of, warp_sum_u64)
 
 BINNED = (*DENSE, "BINS")
@@ -81,7 +81,7 @@ def add_to_bins(low, high, distance, last, counting, min_p):
 
 
 @kernel((ptr(u32), ptr(f32), ptr(f32), ptr(u32), ptr(u64), ptr(u64), u32, u32, u32), threads=lambda THREADS, **_: THREADS,
-        constants=BINNED, prebuild=prebuilt(*BINNED))
+        min_blocks=3, constants=BINNED, prebuild=prebuilt(*BINNED))
 def histogram_kernel(table, logits, adjusted, keys, histogram, totals, vocab_size, num_rows, top_n):
     """histogram[view, bin] = weight of the ids there; totals[view] = all mass, of raw views."""
     view = u32(cuda.blockIdx.y)
@@ -205,7 +205,7 @@ def id_in(item):
 
 
 @kernel((ptr(u32), ptr(f32), ptr(f32), ptr(u32), ptr(u32), ptr(u32), ptr(u64), u32, u32), threads=lambda THREADS, **_: THREADS,
-        constants=LISTING, prebuild=prebuilt(*LISTING))
+        min_blocks=3, constants=LISTING, prebuild=prebuilt(*LISTING))
 def collect_kernel(table, logits, adjusted, keys, bins, counts, lists, vocab_size, num_rows):
     """counts[view] = number of ids in the view's bins; lists[view] = the first CAPACITY of them to come, in any order."""
     view, lane = u32(cuda.blockIdx.y), u32(cuda.laneid)
@@ -250,7 +250,8 @@ def load_item(lists, source, view, row, i, listed, vocab_size, divisor, largest,
 # -- radix select
 
 @device
-def find_cut(sums, lists, source, view, row, count, vocab_size, divisor, largest, first_bin, last, counting, min_p, limit, above, target):
+def find_cut(sums, lists, source, view, row, count, vocab_size, divisor, largest, first_bin, last, counting, min_p, limit, above,
+             target):
     """The largest distance below which ids weigh less than `target`; ids farther than `limit` do not count.
 
     `above` is what ids weigh that come before the list; `sums` is the shared address of 3 RADIX u64.
@@ -308,15 +309,15 @@ def select_kernel(table, logits, adjusted, keys, totals, bins, above, counts, li
     cut, sums = u32(INFINITE), shared_address(cuda.shared.array(consteval(3 * RADIX), u64))
     if first_bin <= last:
         if top_k != u32(0):
-            cut = min_u32(cut, find_cut(sums, lists, source, view, row, count, vocab_size, divisor, largest, first_bin, last, True, min_p,
-                                        cut, u64(0), f64(top_k)))
+            cut = min_u32(cut, find_cut(sums, lists, source, view, row, count, vocab_size, divisor, largest, first_bin, last,
+                                        True, min_p, cut, u64(0), f64(top_k)))
         if top_p < f32(1):
             weight, total = u64(0), u64(0)
             if top_k != u32(0):
                 total = mass_within(sums, lists, source, view, row, count, vocab_size, divisor, largest, first_bin, last, min_p, cut)
             else:
                 weight, total = above[view], totals[view]
-            cut = min_u32(cut, find_cut(sums, lists, source, view, row, count, vocab_size, divisor, largest, first_bin, last, False, min_p,
-                                        cut, weight, f64(top_p) * f64(total)))
+            cut = min_u32(cut, find_cut(sums, lists, source, view, row, count, vocab_size, divisor, largest, first_bin, last,
+                                        False, min_p, cut, weight, f64(top_p) * f64(total)))
     if u32(cuda.threadIdx.x) == u32(0):
         cuts[view] = cut
