@@ -15,11 +15,12 @@ ALLOWED = {
     "errors": set(), "tap": set(), "ieee": set(), "elementary": set(), "strict_json": set(), "config": set(), "opspec": set(),
     "reference": set(),
     "cpu": {"reference"},
+    "cuda": {"reference"},
     "checkpoint": set(),
     "models": set(),
     "engine": {"models", "checkpoint", "reference", "cpu"},
     "serve": {"engine", "checkpoint", "vtlite"},
-    "commands": {"serve", "engine", "checkpoint", "vtlite"},
+    "commands": {"serve", "engine", "checkpoint", "cuda", "vtlite"},
     "cli": {"commands", "vtlite"},
 }
 NOT_EVEN_LEAVES = {"errors", "tap"}          # these import nothing of the project

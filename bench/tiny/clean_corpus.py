@@ -18,8 +18,9 @@ from multiprocessing import Pool
 BOILERPLATE = re.compile(
     r"language model|\bAI\b|SmolLM|Hugging ?Face|assistant|chatbot|as requested|I'm sorry, but|I cannot (?:provide|assist)|"
     r"here(?:'s| is) (?:a|an|the|your) (?:short |little |brief |simple |bedtime )*(?:story|scene|conversation|talk|dialogue|name)|"
-    r"(?:simple|short|little|two|three) (?:sentence|answer|scene)|kind teacher|friendly helper|storyteller|end of the (?:story|scene)|"
-    r"the (?:story|scene) (?:is|was|begins|ends|ended|went|continues)|\b(?:title|scene|moral|user|narrator)\s*:|https?:|\*\*|##|```|\[|\]|<|>|_{2,}|\{|\}", re.IGNORECASE)
+    r"(?:simple|short|little|two|three) (?:sentence|answer|scene)|kind teacher|friendly helper|storyteller|"
+    r"end of the (?:story|scene)|the (?:story|scene) (?:is|was|begins|ends|ended|went|continues)|"
+    r"\b(?:title|scene|moral|user|narrator)\s*:|https?:|\*\*|##|```|\[|\]|<|>|_{2,}|\{|\}", re.IGNORECASE)
 LISTS = re.compile(r"^\s*(?:\d+[.)]|[-*•])\s", re.MULTILINE)
 SHORTEST = {"story": 60, "scene": 40, "question": 6, "talk": 3}       # words in a first answer
 LONGEST = {"story": 420, "scene": 380, "question": 110, "talk": 80}

@@ -16,7 +16,10 @@ def normalise(x: torch.Tensor) -> torch.Tensor:
 
 
 def chunk_gated_delta_rule(query, key, value, g, beta, **unused):
-    """query, key [B, T, H, K], value [B, T, H, V], g (log decay) and beta [B, T, H]; T a multiple of 64. Returns [B, T, H, V], None."""
+    """query, key [B, T, H, K], value [B, T, H, V], g (log decay) and beta [B, T, H]; T a multiple of 64.
+
+    Returns the outputs [B, T, H, V] and, as there is no cache in training, no state.
+    """
     q, k, v, g, beta = (x.transpose(1, 2).float().unflatten(2, (-1, CHUNK)) for x in (query, key, value, g, beta))
     q, k = normalise(q) * q.shape[-1] ** -0.5, normalise(k)                              # [B, H, N, 64, K]
     total = g.cumsum(-1)                                                                 # [B, H, N, 64]

@@ -1,9 +1,10 @@
-"""Answer the unseen requests of prompts.HELD_OUT with a checkpoint, greedily and at temperature 0.7.
+"""Answer the unseen requests of prompts.HELD_OUT with a checkpoint, greedily and sampled.
 
     python samples.py --model tiny-hybrid/ --out samples/tiny-hybrid.json
 
 In float32 on the CPU, the twenty in one left-padded batch, through the checkpoint's chat template, until an end token
-or 320 new tokens. Sampling: temperature 0.7, top-p 0.9, seed 7. Nothing is selected or edited.
+or 320 new tokens. Sampling as generation_config.json says, with seed 7; greedy is the bare argmax. Nothing is
+selected or edited.
 """
 import argparse
 import json
@@ -15,8 +16,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from prompts import HELD_OUT
 
 SEED, LONGEST = 7, 320
-WAYS = {"greedy": dict(do_sample=False, temperature=None, top_p=None, top_k=None),
-        "sampled": dict(do_sample=True, temperature=0.7, top_p=0.9, top_k=0)}
+WAYS = {"greedy": dict(do_sample=False, temperature=None, top_p=None, repetition_penalty=1.0),
+        "sampled": dict(do_sample=True, top_k=0)}
 
 
 def main():

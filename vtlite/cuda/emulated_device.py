@@ -135,6 +135,7 @@ class EmulatedDevice:
         self.seed, self.races = seed, races
         self._graph: Graph | None = None
         self._count = 0
+        self.faults = self.zeros((1,), np.uint32)
 
     def empty(self, shape, dtype) -> DeviceArray:
         """An array whose bytes count as never written."""

@@ -51,6 +51,7 @@ class GpuDevice:
         self._use_arena = os.environ.get("VTLITE_NO_ARENA") != "1"      # compute-sanitizer sees arrays only if each is allocated
         self._ring: PinnedRing | None = None
         self._graph: Graph | None = None
+        self.faults = self.zeros((1,), np.uint32)
 
     def __repr__(self) -> str:
         return f"GpuDevice {self.ordinal} ({self.name}, {self.chip})"

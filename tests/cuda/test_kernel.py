@@ -1,0 +1,76 @@
+"""Kernels and their specialisations: constants in force everywhere, the original code, mistakes refused by name."""
+
+import pytest
+
+from tests.cuda import small_kernels as small
+from vtlite.cuda import all_kernels
+from vtlite.cuda.binding import bind, functions_reached
+from vtlite.cuda.kernel import kernel
+from vtlite.cuda.lang import f32, ptr, shfl_xor, u32
+
+
+def test_a_specialisation_is_made_once_per_set_of_constants():
+    assert small.scale_kernel.specialize(SCALE=3) is small.scale_kernel.specialize(SCALE=3)
+    assert small.scale_kernel.specialize() is small.scale_kernel.specialize(SCALE=small.SCALE)
+    assert small.scale_kernel.specialize(SCALE=3).name == "scale_kernel[SCALE=3]"
+
+
+def test_constants_are_in_force_in_the_functions_it_calls_and_nowhere_else():
+    bound = small.scale_kernel.specialize(SCALE=5).python
+    assert bound.__globals__["scaled"](f32(2)) == 10
+    assert small.scaled(f32(2)) == 4
+
+
+def test_the_bound_copy_runs_the_original_code():
+    bound = small.scale_kernel.specialize(SCALE=5).python
+    assert bound.__code__ is small.scale_kernel.function.__code__            # breakpoints and tracebacks hold
+    assert bound.__globals__["scaled"].__code__ is small.scaled.__code__
+
+
+def test_a_device_function_is_bound_once_however_often_it_is_reached():
+    wrapped = []
+
+    def wrap(function):
+        wrapped.append(function.__name__)
+        return function
+
+    bind(small.scale_kernel.function, {"SCALE": 5}, wrap=wrap)
+    assert wrapped == ["scaled"]
+
+
+def test_what_a_kernel_reaches_is_found():
+    assert functions_reached(small.scale_kernel.function, ["SCALE"]) == [small.scale_kernel.function, small.scaled]
+    assert shfl_xor in functions_reached(small.unrolled_kernel.function, [])
+
+
+def test_launch_bounds_may_follow_the_constants():
+    sized = kernel((ptr(u32),), threads=lambda SCALE: 32 * SCALE, shared=lambda SCALE: 4 * SCALE, constants=("SCALE",))
+    made = sized(_uses_scale)
+    assert (made.specialize(SCALE=3).threads, made.specialize(SCALE=3).shared) == (96, 12)
+    with pytest.raises(ValueError, match=r"_uses_scale\[SCALE=64\]: threads is 2048, it must be 1 to 1024"):
+        made.specialize(SCALE=64).threads  # noqa: B018
+
+
+SCALE = 1
+
+
+def _uses_scale(x):
+    x[0] = u32(SCALE)
+
+
+def test_mistakes_are_named():
+    with pytest.raises(TypeError, match="scale_kernel has no constant HIDDEN; it has SCALE"):
+        small.scale_kernel.specialize(HIDDEN=1)
+    with pytest.raises(TypeError, match=r"has parameters \('x',\) but its signature has 2 types"):
+        kernel((ptr(u32), u32), threads=32)(_uses_scale)
+    with pytest.raises(TypeError, match="constant MISSING is not a global of its module"):
+        kernel((ptr(u32),), threads=32, constants=("MISSING",))(_uses_scale)
+    with pytest.raises(TypeError, match="scale_kernel is a kernel: launch it with device.launch"):
+        small.scale_kernel(1, 2, 3)
+
+
+def test_every_kernel_of_the_package_can_be_prebuilt():
+    for made in all_kernels():
+        names = [specialized.name for specialized in made.to_prebuild()]
+        assert names and len(set(names)) == len(names), made.name
+        assert all(32 <= specialized.threads <= 1024 for specialized in made.to_prebuild()), made.name
