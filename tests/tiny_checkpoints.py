@@ -71,7 +71,7 @@ def build(name: str, directory: Path) -> Path:
     (directory / "config.json").write_text(json.dumps(CONFIGS[name], indent=2) + "\n")
     (directory / "generation_config.json").write_text(json.dumps({"bos_token_id": EOS, "eos_token_id": EOS}) + "\n")
     save_file(tensors(name), directory / "model.safetensors", metadata={"format": "pt"})
-    _write_tokenizer(directory)
+    write_tokenizer(directory)
     return directory
 
 
@@ -135,7 +135,7 @@ def _shapes(config: dict) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _write_tokenizer(directory: Path) -> None:
+def write_tokenizer(directory: Path) -> None:
     """One token per byte, in the order of `ByteLevel.alphabet` sorted, and an end-of-text token."""
     vocab = {symbol: i for i, symbol in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))

@@ -1,6 +1,7 @@
-"""Record what Hugging Face transformers answers, in float32 on a CPU, for the dense families.
+"""Record what Hugging Face transformers answers, in float32 on a CPU, for tiny checkpoints and SmolLM2.
 
-Writes dense_tiny.npz (the checkpoints of tests/tiny_checkpoints.py) and smollm2.npz beside this file. Needs torch,
+Writes dense_tiny.npz and hybrid_tiny.npz (the checkpoints of tests/tiny_checkpoints.py and tests/tiny_hybrids.py) and
+smollm2.npz beside this file. Needs torch,
 transformers, numpy, ml_dtypes, safetensors and tokenizers, and none of vtlite:
 
     PYTHONPATH=. python tests/golden/make_dense.py [DIRECTORY_OF_THE_CONVERTED_SMOLLM2]
@@ -23,7 +24,7 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
-from tests import tiny_checkpoints
+from tests import tiny_checkpoints, tiny_hybrids
 
 HERE = Path(__file__).parent
 TINY_TOKENS, SMOLLM2_TOKENS = 24, 64
@@ -74,14 +75,14 @@ def stacked(runs: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     return {key: np.stack([run[key] for run in runs]) for key in runs[0]}
 
 
-def tiny() -> dict[str, np.ndarray]:
+def tiny(checkpoints) -> dict[str, np.ndarray]:
     arrays = {}
-    for name in tiny_checkpoints.CONFIGS:
+    for name in checkpoints.CONFIGS:
         with tempfile.TemporaryDirectory() as directory:
-            checkpoint = tiny_checkpoints.build(name, Path(directory))
+            checkpoint = checkpoints.build(name, Path(directory))
             digest = hashlib.sha256((checkpoint / "model.safetensors").read_bytes()).hexdigest()
             model, model_bfloat16 = load(checkpoint), load(checkpoint, torch.bfloat16)
-        prompts = tiny_checkpoints.prompts(name)
+        prompts = checkpoints.prompts(name)
         found = stacked([greedy(model, prompt, TINY_TOKENS, cached=False) for prompt in prompts])
         found |= {f"taps/{module}": value for module, value in taps(model, prompts[-1]).items()}
         arrays |= {f"{name}/{key}": value for key, value in found.items()}
@@ -115,6 +116,7 @@ def save(name: str, arrays: dict[str, np.ndarray]) -> None:
 if __name__ == "__main__":
     torch.set_grad_enabled(False)
     torch.set_num_threads(1)          # the order of sums, and so the last bits, should not follow the machine
-    save("dense_tiny.npz", tiny())
+    save("dense_tiny.npz", tiny(tiny_checkpoints))
+    save("hybrid_tiny.npz", tiny(tiny_hybrids))
     if len(sys.argv) > 1:
         save("smollm2.npz", smollm2(Path(sys.argv[1])))

@@ -4,24 +4,19 @@ Goldens: tests/golden/make_dense.py.
 """
 
 import hashlib
-from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 import vtlite.reference
+from tests.models.forward import forward, relative_rms
 from tests.models.goldens import WINGS, check_answers, each_wing, load_golden
 from tests.tiny_checkpoints import CONFIGS, prompts
 from vtlite import LLM
-from vtlite.checkpoint.weights import Weights
-from vtlite.config import ModelConfig
-from vtlite.models.registry import load_model
-from vtlite.tap import collect
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 ROUNDING = 2.0**-8                       # largest relative error of rounding to bfloat16
-BLOCK_SIZE = 16
 
 tiny = pytest.mark.parametrize("name", CONFIGS)
 
@@ -29,27 +24,6 @@ tiny = pytest.mark.parametrize("name", CONFIGS)
 @pytest.fixture(scope="module")
 def golden():
     return load_golden("dense_tiny.npz")
-
-
-def run(directory, prompt: list[int], ops, dtype) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """One forward pass over `prompt` -> logits of every position [T, vocab], and what was tapped on the way."""
-    model = load_model(ModelConfig.read(directory), Weights(directory), ops, np.dtype(dtype))
-    num_layers, num_kv_heads, head_dim = model.kv_shape
-    length = len(prompt)
-    num_blocks = -(-length // BLOCK_SIZE)
-    batch = SimpleNamespace(
-        input_ids=np.array(prompt), positions=np.arange(length), slot_mapping=np.arange(length) + BLOCK_SIZE,
-        query_start_loc=np.array([0, length]), seq_lens=np.array([length]), logits_indices=np.arange(length),
-        block_table=np.arange(1, num_blocks + 1, dtype=np.int32)[None])
-    cache = [np.zeros((2, num_blocks + 1, BLOCK_SIZE, num_kv_heads, head_dim), dtype) for _ in range(num_layers)]
-    seen = {}
-    with collect(lambda name, array: seen.__setitem__(name, array.copy())):
-        logits = model.forward(batch, cache)
-    return logits, seen
-
-
-def relative_rms(found: np.ndarray, exact: np.ndarray) -> float:
-    return float(np.sqrt(np.mean((found - exact) ** 2.0) / np.mean(exact**2.0)))
 
 
 @tiny
@@ -61,7 +35,7 @@ def test_the_checkpoint_is_the_one_the_golden_was_recorded_from(name, tiny_check
 @tiny
 @each_wing
 def test_every_module_gives_what_transformers_gives(name, device, tiny_checkpoint, golden):
-    _, seen = run(tiny_checkpoint(name), prompts(name)[-1], WINGS[device], np.float32)
+    _, seen = forward(tiny_checkpoint(name), prompts(name)[-1], WINGS[device], np.float32)
     expected = {key.removeprefix(f"{name}/taps/"): value for key, value in golden.items() if key.startswith(f"{name}/taps/")}
     assert seen.keys() == expected.keys()
     for module, value in expected.items():
@@ -78,8 +52,8 @@ def test_greedy_tokens_and_logprobs_are_those_of_transformers(name, device, tiny
 @tiny
 def test_float64_differs_from_float32_by_float32_rounding(name, tiny_checkpoint):
     """The bound is twice what these checkpoints show: 11 to 24 times 2^-24, from some 20 roundings a layer."""
-    exact, seen = run(tiny_checkpoint(name), prompts(name)[-1], vtlite.reference, np.float64)
-    single, _ = run(tiny_checkpoint(name), prompts(name)[-1], vtlite.reference, np.float32)
+    exact, seen = forward(tiny_checkpoint(name), prompts(name)[-1], vtlite.reference, np.float64)
+    single, _ = forward(tiny_checkpoint(name), prompts(name)[-1], vtlite.reference, np.float32)
     assert all(array.dtype == np.float64 for module, array in seen.items() if module != "lm_head")
     assert 0 < relative_rms(single, exact) < 50 * 2.0**-24
 
@@ -87,7 +61,7 @@ def test_float64_differs_from_float32_by_float32_rounding(name, tiny_checkpoint)
 @tiny
 def test_bfloat16_rounds_at_every_op_and_errs_less_than_transformers(name, tiny_checkpoint, golden):
     """It shows 2.6 to 5.1 times 2^-8 against 3.7 to 7.9, because projections, norms and rope round once."""
-    exact, _ = run(tiny_checkpoint(name), prompts(name)[-1], vtlite.reference, np.float64)
-    rounded, seen = run(tiny_checkpoint(name), prompts(name)[-1], vtlite.reference, BF16)
+    exact, _ = forward(tiny_checkpoint(name), prompts(name)[-1], vtlite.reference, np.float64)
+    rounded, seen = forward(tiny_checkpoint(name), prompts(name)[-1], vtlite.reference, BF16)
     assert all(array.dtype == BF16 for module, array in seen.items() if module != "lm_head")
     assert ROUNDING < relative_rms(rounded, exact) < golden[f"{name}/bfloat16_error"]
