@@ -10,8 +10,10 @@ from vtlite.config import EngineConfig
 from vtlite.engine.engine import Engine
 from vtlite.engine.outputs import CompletionOutput, RequestOutput
 from vtlite.engine.sampling_params import SamplingParams
+from vtlite.errors import ConfigError
 
-MODELS = ("qwen3", "mistral_window")
+MODELS = ("qwen3", "mistral_window", "qwen3_5")
+STATE_BYTES = 3 * 4 * (3 * (2 * 32 + 96) + 4 * 16 * 24)      # of qwen3_5: three delta nets
 PREFIX = list(range(40, 75))           # most prompts share some of it, so that the prefix cache has work
 
 PARAMS = [
@@ -56,6 +58,11 @@ def answer(output):
     return output.outputs, output.prompt_logprobs
 
 
+def everything_is_free(engine):
+    free_slots = engine.loop.scheduler._free_slots
+    return engine.pool.num_free == engine.pool.num_usable and sorted(free_slots) == [*range(1, engine.config.max_num_seqs + 1)]
+
+
 @pytest.fixture(scope="session")
 def alone(tiny_checkpoint):
     """The answer of a request by itself: one step per prompt, no cache, blocks in plenty."""
@@ -89,17 +96,18 @@ def test_any_mix_gives_each_request_the_answer_it_gets_alone(tiny_checkpoint, al
                                for step, (prompt, p), priority in zip(steps, mix, priorities)])
     for output, (prompt, p) in zip(outputs, mix):
         assert answer(output) == alone(model, prompt, p)
-    assert engine.pool.num_free == engine.pool.num_usable
+    assert everything_is_free(engine)
 
 
-def test_preemption_happens_and_changes_nothing(tiny_checkpoint, alone):
+@pytest.mark.parametrize("model", MODELS)
+def test_preemption_happens_and_changes_nothing(model, tiny_checkpoint, alone):
     """Blocks for one and a half requests, three requests that grow: some must be saved and restored."""
-    engine = Engine(tiny_checkpoint("qwen3"), EngineConfig(device="cpu", max_model_len=64, block_size=4, num_blocks=17,
-                                                       enable_prefix_caching=False))
+    engine = Engine(tiny_checkpoint(model), EngineConfig(device="cpu", max_model_len=64, block_size=4, num_blocks=17,
+                                                         enable_prefix_caching=False))
     prompts = [tuple(PREFIX[:20]), tuple(PREFIX[5:25]), tuple(PREFIX[10:30])]
     outputs = collect(engine, [(0, prompt, PARAMS[2], 0) for prompt in prompts])
     assert engine.loop.scheduler.num_preemptions > 0
-    assert [answer(output) for output in outputs] == [alone("qwen3", prompt, 2) for prompt in prompts]
+    assert [answer(output) for output in outputs] == [alone(model, prompt, 2) for prompt in prompts]
 
 
 def test_a_prefix_hit_changes_nothing(tiny_checkpoint, alone):
@@ -110,17 +118,42 @@ def test_a_prefix_hit_changes_nothing(tiny_checkpoint, alone):
     assert output.num_cached_tokens == len(PREFIX) // 4 * 4 - (len(PREFIX) % 4 == 0) * 4
 
 
+def test_a_recurrent_state_turns_the_prefix_cache_off_and_says_so(tiny_checkpoint, alone, caplog):
+    with caplog.at_level("INFO", "vtlite.engine"):
+        engine = Engine(tiny_checkpoint("qwen3_5"), EngineConfig(device="cpu", block_size=4, num_blocks=64))
+    assert ["prefix cache off" in record.message for record in caplog.records] == [True]
+    for _ in range(2):
+        output = collect(engine, [(0, tuple(PREFIX), PARAMS[0], 0)])[0]
+        assert answer(output) == alone("qwen3_5", tuple(PREFIX), 0)
+        assert output.num_cached_tokens == 0
+
+
+def test_requests_that_run_at_once_are_as_many_as_states_fit(tiny_checkpoint, alone, monkeypatch):
+    """Room for two and a half states: three requests still finish, two at a time; room for half of one is refused."""
+    def load(state_count):
+        monkeypatch.setattr("vtlite.engine.engine.default_kv_cache_bytes", lambda: int(state_count * STATE_BYTES))
+        return Engine(tiny_checkpoint("qwen3_5"), EngineConfig(device="cpu", block_size=4, num_blocks=64, max_model_len=64))
+
+    engine, prompts = load(2.5), [tuple(PREFIX[i : i + 9]) for i in range(3)]
+    assert len(engine.loop.scheduler._free_slots) == 2
+    outputs = collect(engine, [(0, prompt, PARAMS[0], 0) for prompt in prompts])
+    assert [answer(output) for output in outputs] == [alone("qwen3_5", prompt, 0) for prompt in prompts]
+    with pytest.raises(ConfigError, match="the recurrent state of one request takes 0.0 MiB, and"):
+        load(0.5)
+
+
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_aborting_frees_everything_and_disturbs_nobody(tiny_checkpoint, alone, data):
-    engine = Engine(tiny_checkpoint("qwen3"), EngineConfig(device="cpu", max_model_len=64, block_size=4,
-                                                       num_blocks=data.draw(st.integers(17, 40)),
-                                                       max_num_batched_tokens=data.draw(st.sampled_from([5, 400]))))
+    model = data.draw(st.sampled_from(["qwen3", "qwen3_5"]))
+    engine = Engine(tiny_checkpoint(model), EngineConfig(device="cpu", max_model_len=64, block_size=4,
+                                                         num_blocks=data.draw(st.integers(17, 40)),
+                                                         max_num_batched_tokens=data.draw(st.sampled_from([5, 400]))))
     mix = data.draw(st.lists(requests, min_size=2, max_size=6))
     aborts = data.draw(st.dictionaries(st.integers(0, 15), st.integers(0, len(mix) - 1), max_size=3))
     outputs = collect(engine, [(0, prompt, PARAMS[p], 0) for prompt, p in mix], aborts.items())
     for i, (prompt, p) in enumerate(mix):
         if i not in aborts.values():
-            assert answer(outputs[i]) == alone("qwen3", prompt, p)
-    assert engine.pool.num_free == engine.pool.num_usable
+            assert answer(outputs[i]) == alone(model, prompt, p)
+    assert everything_is_free(engine)
     assert not engine.loop.runner._saved or engine.loop.scheduler._discards

@@ -145,8 +145,8 @@ class Engine:
             return self.config.max_num_seqs
         room = default_kv_cache_bytes()
         if room < state_bytes:
-            raise ConfigError(f"the recurrent state of one request takes {state_bytes / 2**20:.0f} MiB, and a quarter of the "
-                              f"free memory is {room / 2**20:.0f} MiB; free some, or choose a smaller model")
+            raise ConfigError(f"the recurrent state of one request takes {state_bytes / 2**20:.1f} MiB, and a quarter of the "
+                              f"free memory is {room / 2**20:.1f} MiB; free some, or choose a smaller model")
         return min(self.config.max_num_seqs, room // state_bytes)
 
     def _has_no_state(self) -> bool:

@@ -1,0 +1,92 @@
+"""Gated delta nets on a CPU: close to their definition, and one value per token however the work arrives."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from numba import get_num_threads, set_num_threads
+
+from vtlite import cpu, reference
+
+W, THREADS = 4, get_num_threads()
+
+
+def batch(lengths, slots):
+    return SimpleNamespace(query_start_loc=np.cumsum([0, *lengths]), state_slots=np.array(slots, np.int64))
+
+
+def mixer(ops, x, a, b, weights, states, where, Hk, Hv, K, V):
+    """Convolution, gates and delta rule together: [T, Hv, V]."""
+    g, beta = ops.gdn_gates(a, b, weights["A_log"], weights["dt_bias"])
+    y = ops.causal_conv1d(x, weights["conv"], states[0], where)
+    q, k, v = (part.reshape(len(x), -1, width) for part, width in
+               zip(np.split(y, [Hk * K, 2 * Hk * K], axis=1), (K, K, V)))
+    return ops.gated_delta_rule(q, k, v, g, beta, states[1], where)
+
+
+class Net:
+    """Weights and inputs of one mixer: x [T, C], a, b [T, Hv]."""
+
+    def __init__(self, T, Hk, Hv, K, V, seed=7):
+        rng = np.random.default_rng(seed)
+        self.sizes, self.C = (Hk, Hv, K, V), 2 * Hk * K + Hv * V
+        self.x = rng.standard_normal((T, self.C), np.float32)
+        self.a, self.b = rng.standard_normal((2, T, Hv), np.float32)
+        self.weights = {"conv": rng.standard_normal((W, self.C), np.float32), "A_log": rng.normal(-1, 1, Hv).astype(np.float32),
+                        "dt_bias": rng.standard_normal(Hv, np.float32)}
+
+    def states(self, slots, dtype=np.float32):
+        Hk, Hv, K, V = self.sizes
+        return np.zeros((slots, W - 1, self.C), dtype), np.zeros((slots, Hv, K, V), dtype)
+
+    def run(self, ops, rows, states, where, dtype=np.float32):
+        return mixer(ops, self.x[rows].astype(dtype), self.a[rows].astype(dtype), self.b[rows].astype(dtype), self.weights,
+                     states, where, *self.sizes)
+
+
+@pytest.mark.parametrize("sizes", [(4, 8, 64, 64), (2, 6, 16, 24), (3, 3, 20, 12), (1, 2, 128, 128), (1, 1, 5, 3)])
+def test_close_to_the_definition(sizes):
+    net = Net(200, *sizes)
+    states, exact_states = net.states(3), net.states(3, np.float64)
+    where = batch([1, 130, 69], [2, 0, 1])
+    found = net.run(cpu, slice(None), states, where)
+    exact = net.run(reference, slice(None), exact_states, where, np.float64)
+    assert np.abs(found - exact).max() < 2e-6 * np.abs(exact).max()
+    assert np.array_equal(states[0], exact_states[0])
+    assert np.abs(states[1] - exact_states[1]).max() < 4e-6 * np.abs(exact_states[1]).max()
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_bits_do_not_depend_on_cuts_neighbours_slots_or_threads(data):
+    """Three sequences, each alone in one step, then in random steps beside the others."""
+    net = Net(60, *data.draw(st.sampled_from([(4, 8, 64, 64), (2, 4, 16, 24)])))
+    starts, ends = [0, 7, 47], [7, 47, 60]
+    alone, alone_states = [], net.states(4)
+    for s in range(3):
+        alone.append(net.run(cpu, slice(starts[s], ends[s]), alone_states, batch([ends[s] - starts[s]], [s])))
+    slots = data.draw(st.permutations(range(4)))[:3]
+    states, done, found = net.states(4), [0, 0, 0], [[], [], []]
+    set_num_threads(data.draw(st.integers(1, THREADS)))
+    try:
+        while any(start + n < end for start, n, end in zip(starts, done, ends)):
+            left = [s for s in range(3) if starts[s] + done[s] < ends[s]]
+            step = {s: data.draw(st.integers(1, ends[s] - starts[s] - done[s]))
+                    for s in data.draw(st.lists(st.sampled_from(left), min_size=1, unique=True))}
+            rows = np.concatenate([np.arange(starts[s] + done[s], starts[s] + done[s] + n) for s, n in step.items()])
+            out = net.run(cpu, rows, states, batch(list(step.values()), [slots[s] for s in step]))
+            for s, part in zip(step, np.split(out, np.cumsum(list(step.values()))[:-1])):
+                found[s].append(part)
+                done[s] += len(part)
+    finally:
+        set_num_threads(THREADS)
+    for s in range(3):
+        assert np.array_equal(np.concatenate(found[s]), alone[s])
+        assert all(np.array_equal(state[slots[s]], one[s]) for state, one in zip(states, alone_states))
+
+
+def test_gates_far_out():
+    big = np.float32([[-300, 300, 0]])
+    g, beta = cpu.gdn_gates(big, big, np.zeros(3, np.float32), np.zeros(3, np.float32))
+    assert np.allclose(g, [[0, -300, -np.log(2)]]) and beta.tolist() == [[0, 1, 0.5]]
