@@ -113,7 +113,7 @@ class EngineConfig:
 
     device: str = "auto"                     # auto | cpu | reference
     max_model_len: int | None = None         # prompt + answer; default: the model's max_position_embeddings
-    max_num_seqs: int = 256                  # requests that run at once
+    max_num_seqs: int = 256                  # requests that run at once, at most: recurrent states must fit too
     max_num_batched_tokens: int = 512        # tokens per step (the chunked-prefill budget)
     block_size: int = 16                     # tokens per KV block
     num_blocks: int | None = None            # KV blocks; default: from kv_cache_bytes

@@ -8,6 +8,7 @@ from hypothesis import given, settings, strategies as st
 from numba import get_num_threads, set_num_threads
 
 from vtlite import cpu, reference
+from vtlite.reference.gdn import chunk_gated_delta_rule
 
 W, THREADS = 4, get_num_threads()
 
@@ -90,3 +91,23 @@ def test_gates_far_out():
     big = np.float32([[-300, 300, 0]])
     g, beta = cpu.gdn_gates(big, big, np.zeros(3, np.float32), np.zeros(3, np.float32))
     assert np.allclose(g, [[0, -300, -np.log(2)]]) and beta.tolist() == [[0, 1, 0.5]]
+
+
+def test_values_are_recalled_after_sixteen_thousand_tokens(rng):
+    """Every 500th token writes a value under one of eight keys, half of them twice; the others write under keys at right
+    angles to those. Without decay the last value under each key is read back, by both forms of the definition too."""
+    T, K, V, keys = 16384, 32, 8, 8
+    basis = np.linalg.qr(rng.standard_normal((K, K)))[0]
+    k, v = rng.standard_normal((T, K - keys)) @ basis[keys:], rng.standard_normal((T, V))
+    written = np.arange(100, 6100, 500)                                               # 12 writes: keys 0 .. 7, then 0 .. 3
+    k[written] = basis[np.arange(12) % keys]
+    k[-keys:] = basis[:keys]
+    beta, g = rng.uniform(0, 1, (T, 1)), np.zeros((T, 1))
+    beta[written], beta[-keys:] = 1, 0                                                # the last tokens only read
+    expected = v[written[[8, 9, 10, 11, 4, 5, 6, 7]]]
+    one = SimpleNamespace(query_start_loc=np.array([0, T]), seq_lens=np.array([T]), state_slots=np.array([0]))
+    for form, dtype, tolerance in ((reference.gated_delta_rule, np.float64, 2e-5), (chunk_gated_delta_rule, np.float64, 2e-5),
+                                   (cpu.gated_delta_rule, np.float32, 1e-4)):
+        x = [array.astype(dtype) for array in (k[:, None], k[:, None], v[:, None], g, beta)]
+        o = form(*x, np.zeros((1, 1, K, V), dtype), one)
+        np.testing.assert_allclose(o[-keys:, 0] * K**0.5, expected, rtol=0, atol=tolerance)

@@ -73,7 +73,7 @@ def test_bfloat16_rounds_at_every_op_and_errs_less_than_transformers(name, tiny_
     assert ROUNDING < relative_rms(rounded, exact) < golden[f"{name}/bfloat16_error"]
 
 
-def test_a_multimodal_file_is_its_text_model(tiny_checkpoint, tmp_path):
+def test_a_multimodal_file_is_its_text_model(tiny_checkpoint, tmp_path, caplog):
     """config.json nested in text_config, names under model.language_model., an image encoder and a draft head beside them."""
     source = tiny_checkpoint("qwen3_5")
     text = json.loads((source / "config.json").read_text())
@@ -84,7 +84,11 @@ def test_a_multimodal_file_is_its_text_model(tiny_checkpoint, tmp_path):
     tensors |= {"model.visual.patch_embed.proj.weight": np.zeros(3, BF16), "mtp.norm.weight": np.zeros(3, BF16)}
     save_file(tensors, tmp_path / "model.safetensors")
     prompt = prompts("qwen3_5")[1]
-    assert np.array_equal(forward(tmp_path, prompt, vtlite.cpu, np.float32)[0], forward(source, prompt, vtlite.cpu, np.float32)[0])
+    with caplog.at_level("INFO", "vtlite.models"):
+        logits, _ = forward(tmp_path, prompt, vtlite.cpu, np.float32)
+    assert np.array_equal(logits, forward(source, prompt, vtlite.cpu, np.float32)[0])
+    assert [record.message.endswith("2 tensors of the image encoder and the draft head are not read")
+            for record in caplog.records] == [True]
 
 
 @pytest.mark.parametrize("changes, found", [

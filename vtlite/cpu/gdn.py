@@ -18,7 +18,7 @@ from vtlite.cpu.simd import bits, fma
 from vtlite.reference.gdn import L2_EPS
 
 CHANNELS = 512                           # per task of the convolution: its rows stay in the L1 cache
-SERIAL_UPDATES = 1 << 15                 # state elements times tokens: fewer are over before a second thread has woken
+SERIAL_UPDATES = 1 << 17                 # state elements times tokens: fewer are over before a second thread has woken
 
 _f32 = np.float32
 _EPS = _f32(L2_EPS)

@@ -15,6 +15,7 @@ Where bits differ from transformers: projections of one input are one product; r
 projection; the delta rule of a prompt runs token by token where the wing does, not by chunks.
 """
 
+import logging
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,8 @@ from vtlite.config import ModelConfig
 from vtlite.errors import ConfigError
 from vtlite.models.rope_scaling import inverse_frequencies
 from vtlite.tap import tap
+
+log = logging.getLogger(__name__)
 
 ARCHITECTURES = ("Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration", "Qwen3NextForCausalLM")
 KINDS = ("linear_attention", "full_attention")
@@ -154,8 +157,10 @@ class Qwen3_5:
             self.lm_head = self.embed_tokens
         else:
             self.lm_head = weights.take("lm_head.weight", (c.vocab_size, c.hidden_size))
-        weights.ignore(r"model\.visual\..*", "the image encoder; text alone never meets it")
-        weights.ignore(r"mtp\..*", "the head that drafts a second token; plain decoding does without")
+        unread = (weights.ignore(r"model\.visual\..*", "the image encoder; text alone never meets it")
+                  + weights.ignore(r"mtp\..*", "the head that drafts a second token; plain decoding does without"))
+        if unread:
+            log.info("%s: %d tensors of the image encoder and the draft head are not read", config.source, len(unread))
 
     @property
     def kv_shape(self) -> tuple[int, int, int]:
