@@ -205,22 +205,26 @@ class SharedArray:
 class LocalArray:
     """What cuda.local.array gives: a thread's own array, in registers when all its indices are constants."""
 
-    __slots__ = ("name", "type", "shape", "values")
+    __slots__ = ("name", "type", "shape", "values", "coming")
 
     def __init__(self, name: str, dtype, shape: tuple[int, ...]):
         self.name, self.type, self.shape = name, np.dtype(dtype).type, shape
         self.values: dict = {}                     # index as written -> value
+        self.coming: tuple | None = None           # values that an asynchronous operation will leave, and its `here`
 
     def __getitem__(self, index):
         try:
             return self.values[index]
         except KeyError:
             flat_index(index, self.shape, self.name)
-            raise UninitialisedRead(f"read of {self.name}[{index}], which was never written") from None
+            why = f"the result of {site_of(self.coming[1])}, which nobody has waited for" if self.coming else "never written"
+            raise UninitialisedRead(f"read of {self.name}[{index}], {why}") from None
 
     def __setitem__(self, index, value):
         if index not in self.values:
             flat_index(index, self.shape, self.name)
+            if self.coming:
+                raise Race(f"write of {self.name}[{index}], the result of {site_of(self.coming[1])}, which nobody has waited for")
         self.values[index] = value if type(value) is self.type else self.type(value)
 
 
