@@ -159,8 +159,8 @@ class Pointer:
         first = self.offset + int(index) * scale
         if first < self.low or first + size > self.high:
             room = self.high - self.low
-            raise OutOfBounds(f"{self.allocation.name}[{int(index)}] ({size} bytes at byte {first - self.low}) is outside its "
-                              f"{room} bytes ({room // scale} elements of {scale} bytes)")
+            raise OutOfBounds(f"{self.allocation.name}[{int(index)}] ({size} bytes at byte {first - self.low}) is outside "
+                              f"its {room} bytes ({room // scale} elements of {scale} bytes)")
         if first % (alignment or size):
             raise Misaligned(f"{self.allocation.name}[{int(index)}]: an access of {size} bytes at byte {first} should be "
                              f"aligned to {alignment or size}")
@@ -224,7 +224,8 @@ class LocalArray:
         if index not in self.values:
             flat_index(index, self.shape, self.name)
             if self.coming:
-                raise Race(f"write of {self.name}[{index}], the result of {site_of(self.coming[1])}, which nobody has waited for")
+                raise Race(f"write of {self.name}[{index}], the result of {site_of(self.coming[1])}, which nobody has "
+                           "waited for")
         self.values[index] = value if type(value) is self.type else self.type(value)
 
 
