@@ -124,6 +124,15 @@ class GpuDevice:
         finally:
             self._in_step = False
 
+    @contextlib.contextmanager
+    def lasting(self):
+        """Arrays made inside outlive the step."""
+        in_step, self._in_step = self._in_step, False
+        try:
+            yield
+        finally:
+            self._in_step = in_step
+
     # kernels
 
     def load(self, specialized: Specialized) -> LoadedKernel:
