@@ -205,7 +205,7 @@ def id_in(item):
 
 
 @kernel((ptr(u32), ptr(f32), ptr(f32), ptr(u32), ptr(u32), ptr(u32), ptr(u64), u32, u32), threads=lambda THREADS, **_: THREADS,
-        min_blocks=3, constants=LISTING, prebuild=prebuilt(*LISTING))
+        constants=LISTING, prebuild=prebuilt(*LISTING))
 def collect_kernel(table, logits, adjusted, keys, bins, counts, lists, vocab_size, num_rows):
     """counts[view] = number of ids in the view's bins; lists[view] = the first CAPACITY of them to come, in any order."""
     view, lane = u32(cuda.blockIdx.y), u32(cuda.laneid)
