@@ -16,8 +16,8 @@ ABOUT = {
 }
 
 HURRIED = 440       # seconds; a run that was still going then followed the clock
-SCHEDULE = (" It was the slowest of the four, and its learning rate followed the clock rather than the steps: it fell to half "
-            "within the first quarter of the steps, which costs it some of the loss below.")
+SCHEDULE = (" It was the slowest of the four, and its learning\nrate followed the clock rather than the steps: it fell to half "
+            "within the first quarter of the steps, which is likely part of why its loss is\nthe highest.")
 
 CARD = """---
 license: apache-2.0
@@ -27,11 +27,13 @@ pipeline_tag: text-generation
 # {name}
 
 A small trained checkpoint that ships inside vtlite, so that a fresh machine has something to run and tests have real
-margins. {about} {parameters:,} parameters, bf16. It writes little stories, answers simple questions and chats in turns.
+margins. {about}
+{parameters:,} parameters, bf16. It writes little stories, answers simple questions and chats in turns.
 
-What to expect: mostly grammatical sentences and stories in the manner of its teacher, a model of 135 M parameters that
-itself rambles. It holds on to names it was trained with and often loses ones it was not; it knows next to nothing about
-the world. Without the repetition penalty of its generation_config.json it falls into loops, and greedy decoding does so always.
+What to expect: mostly grammatical sentences in little stories that ramble, as its teacher of 135 M parameters does. A
+character or topic that is in no prompt list is lost at once and another takes its place, as the outputs below show. It
+knows next to nothing about the world. The repetition penalty in generation_config.json keeps it out of loops; greedy
+decoding without one loops.
 
 ## Data
 Text written by SmolLM2-135M-Instruct (Hugging Face, Apache-2.0, Q4_1 weights) on one H200: {conversations:,}
@@ -56,9 +58,9 @@ the other checkpoints at the same time.{schedule}
 {comparison}
 
 ## Outputs
-Twenty requests with characters, topics and subjects that are in no prompt list, through the chat template, at most 320
-new tokens, float32 on a CPU; unedited and all shown. Sampled as generation_config.json says: temperature 0.7, top-p 0.9,
-repetition penalty 1.2; seed 7. Greedy is the bare argmax, without a penalty. "cut" marks an answer that reached 320
+Twenty requests that the prompt lists cannot make, nearly all with characters and subjects that are in none of them,
+through the chat template, at most 320 new tokens, float32 on a CPU; unedited and all shown. Sampled as
+generation_config.json says: temperature 0.7, top-p 0.9, repetition penalty 1.2; seed 7. Greedy is the bare argmax, without a penalty. "cut" marks an answer that reached 320
 tokens without an end token.
 
 {outputs}
