@@ -87,7 +87,7 @@ def add_to_bins(low, high, distance, last, counting, min_p):
 
 
 @kernel((ptr(u32), ptr(f32), ptr(f32), ptr(u32), ptr(u64), ptr(u64), u32, u32, u32), threads=lambda THREADS, **_: THREADS,
-        min_blocks=3, constants=BINNED, prebuild=prebuilt(*BINNED))
+        constants=BINNED, prebuild=prebuilt(*BINNED))
 def histogram_kernel(table, logits, adjusted, keys, histogram, totals, vocab_size, num_rows, top_n):
     """histogram[view, bin] = weight of the ids there; totals[view] = all mass, of raw views."""
     view = u32(cuda.blockIdx.y)
