@@ -72,7 +72,8 @@ _workspaces: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()       # dev
 
 def workspace_for(rows: int, vocab_size: int) -> Workspace:
     """The device's own workspace for up to this many rows, kept for the next call. Not for launches that overlap."""
-    kept, key = _workspaces.setdefault(current(), {}), (1 << (rows - 1).bit_length(), vocab_size)
+    size = max(rows, min(1 << (rows - 1).bit_length(), MOST_ROWS))
+    kept, key = _workspaces.setdefault(current(), {}), (size, vocab_size)
     if key not in kept:
         with current().lasting():
             kept[key] = Workspace(*key)
