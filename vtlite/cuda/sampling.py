@@ -21,7 +21,7 @@ from vtlite.cuda.lang import f32, i64, u8, u32, u64
 from vtlite.cuda.sampling_adjust import (adjusted_largest_kernel, allow_kernel, bias_kernel, clear_kernel, penalise_kernel,
                                          scan_kernel)
 from vtlite.cuda.sampling_draw import draw_kernel, rank_kernel, report_kernel
-from vtlite.cuda.sampling_rows import COLUMNS, layout, pack, unpack
+from vtlite.cuda.sampling_rows import layout, pack, unpack
 from vtlite.cuda.sampling_select import bound_kernel, collect_kernel, histogram_kernel, select_kernel
 from vtlite.errors import DeviceError
 from vtlite.opspec import OpSpec
