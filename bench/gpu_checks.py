@@ -77,11 +77,17 @@ def graph_node(gpu) -> list[dict]:
 
 def start_warm() -> list[dict]:
     """Wall-clock time of a new process, imports included; best of three, so that files are in the page cache."""
-    runs = [subprocess.run([sys.executable, "-c", WARM_START], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-            for _ in range(3)]
+    runs = [_run_python(WARM_START).split() for _ in range(3)]
     seconds, kernels, compiler_loaded = min(runs, key=lambda run: float(run[0]))
     return [{"name": "start.warm", "case": "all prebuilt", "us": round(float(seconds) * 1e6), "cubins": int(kernels),
              "ok": compiler_loaded == "False"}]
+
+
+def _run_python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip().splitlines()[-1])
+    return done.stdout
 
 
 def exchange(gpu) -> list[dict]:
@@ -114,14 +120,22 @@ def main() -> int:
     gpu = device.current()
     ceilings = measure_ceilings(gpu)
     print(f"{gpu}: copy {ceilings.copy_tbps:.2f} TB/s, read {ceilings.read_tbps:.2f} TB/s", flush=True)
+    checks = {"launch.host": lambda: launch_host(gpu), "graph.node": lambda: graph_node(gpu), "start.warm": start_warm,
+              "exchange.torch": lambda: exchange(gpu)}
+    for name, spec in all_specs().items():
+        if not args.only or name.startswith(tuple(args.only)):
+            for case in spec.bench_cases:
+                checks[f"{name} {case}"] = lambda spec=spec, case=case: [time_op(gpu, spec, case, ceilings)]
     rows = []
-    for check in (lambda: launch_host(gpu), lambda: graph_node(gpu), start_warm, lambda: exchange(gpu),
-                  *(lambda spec=spec, case=case: [time_op(gpu, spec, case, ceilings)] for name, spec in all_specs().items()
-                    if not args.only or name.startswith(tuple(args.only)) for case in spec.bench_cases)):
-        for row in check():
+    for name, check in checks.items():
+        try:
+            made = check()
+        except Exception as error:                      # one failure must not cost the other results of a run
+            made = [{"name": name, "case": "", "ok": False, "problem": f"{type(error).__name__}: {error}"}]
+        for row in made:
             row["ok"] &= row.get("us", 0) <= LIMITS.get((row["name"], str(row["case"])), float("inf"))
             print(json.dumps(row), flush=True)
-            rows.append(row)
+        rows += made
     write(args.out, gpu, ceilings, rows)
     return 0 if all(row["ok"] for row in rows) else 1
 

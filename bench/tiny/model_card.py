@@ -8,16 +8,16 @@ import json
 from pathlib import Path
 
 ABOUT = {
-    "tiny-hybrid": "`Qwen3_5ForCausalLM`: 8 layers, three gated delta nets to one gated full attention; 4 key and 8 value "
-                   "heads of 64, 4 query and 2 key-value heads of 64, half of each rotated; tied embeddings.",
-    "tiny-mla": "`DeepseekV2ForCausalLM`: 6 layers of multi-head latent attention (latent 128, rope part 32, YaRN factor 4), "
+    "tiny-hybrid": "Qwen3_5ForCausalLM: 8 layers, three gated delta nets to one gated full attention; 4 key and 8 value\n"
+                   "heads of 64; 4 query and 2 key-value heads of 64, half of each rotated; tied embeddings.",
+    "tiny-mla": "DeepseekV2ForCausalLM: 6 layers of multi-head latent attention (latent 128, rope part 32, YaRN factor 4);\n"
                 "one dense layer, then 8 routed experts, 2 active, and 1 shared; untied embeddings.",
-    "tiny-dense": "`Qwen3ForCausalLM`: 6 layers, 4 query and 2 key-value heads of 64, QK-norm; tied embeddings.",
+    "tiny-dense": "Qwen3ForCausalLM: 6 layers, 4 query and 2 key-value heads of 64, QK-norm; tied embeddings.",
 }
 
 HURRIED = 440       # seconds; a run that was still going then followed the clock
-SCHEDULE = (" It was the slowest of the four, and its learning rate followed the clock rather than the steps: it fell to half "
-            "within the first quarter of the steps, which costs it some of the loss below.")
+SCHEDULE = (" It was the slowest of the four, and its learning\nrate followed the clock rather than the steps: it fell to "
+            "half within the first quarter of the steps, which is\nlikely part of why its loss is the highest.")
 
 CARD = """---
 license: apache-2.0
@@ -27,11 +27,14 @@ pipeline_tag: text-generation
 # {name}
 
 A small trained checkpoint that ships inside vtlite, so that a fresh machine has something to run and tests have real
-margins. {about} {parameters:,} parameters, bf16. It writes little stories, answers simple questions and chats in turns.
+margins.
+{about}
+{parameters:,} parameters, bf16. It writes little stories, answers simple questions and chats in turns.
 
-What to expect: mostly grammatical sentences and stories in the manner of its teacher, a model of 135 M parameters that
-itself rambles. It holds on to names it was trained with and often loses ones it was not; it knows next to nothing about
-the world. Without the repetition penalty of its generation_config.json it falls into loops, and greedy decoding does so always.
+What to expect: mostly grammatical sentences in little stories that ramble, as its teacher of 135 M parameters does. Asked
+about characters and topics of the lists in `bench/tiny/prompts.py`, it mostly keeps to them; one that is in no list is
+lost at once and another takes its place, as the outputs below show. It knows next to nothing about the world. The repetition penalty in generation_config.json keeps it out of loops; greedy
+decoding without one loops.
 
 ## Data
 Text written by SmolLM2-135M-Instruct (Hugging Face, Apache-2.0, Q4_1 weights) on one H200: {conversations:,}
@@ -56,10 +59,10 @@ the other checkpoints at the same time.{schedule}
 {comparison}
 
 ## Outputs
-Twenty requests with characters, topics and subjects that are in no prompt list, through the chat template, at most 320
-new tokens, float32 on a CPU; unedited and all shown. Sampled as generation_config.json says: temperature 0.7, top-p 0.9,
-repetition penalty 1.2; seed 7. Greedy is the bare argmax, without a penalty. "cut" marks an answer that reached 320
-tokens without an end token.
+Twenty requests that the prompt lists cannot make, nearly all with characters and subjects that are in none of them,
+through the chat template, at most 320 new tokens, float32 on a CPU; unedited and all shown. Sampled as
+generation_config.json says: temperature 0.7, top-p 0.9, repetition penalty 1.2; seed 7.
+Greedy is the bare argmax, without a penalty. "cut" marks an answer that reached 320 tokens without an end token.
 
 {outputs}
 """

@@ -1,8 +1,8 @@
 """The requests that the corpus answers: stories, questions, small talk and short dialogues.
 
 `sample(rng)` draws one `Request`. Stories are topic x character x setting x style, questions are a pattern x
-a subject, and a conversation adds follow-ups, so nearly every draw is new. `HELD_OUT` names characters,
-topics and subjects that occur in none of the lists: no model has seen them when its card is written.
+a subject, and a conversation adds follow-ups. The lists cannot make any request of `HELD_OUT`, and nearly all of
+its characters and subjects are in none of them: they are new to a model when its card is written.
 
 `guide` is a system message for the writing model alone. It keeps answers short and plain and is not kept in
 the corpus, so the small models learn to answer that way unasked. `system` is one that stays.

@@ -12,6 +12,7 @@ import pytest
 from vtlite.cuda import emulator
 from vtlite.cuda.emulated_device import EmulatedDevice
 from vtlite.cuda.emulated_faults import Divergence, KernelFault, Misaligned, OutOfBounds, Race, UninitialisedRead
+from vtlite.cuda.lang.hopper import wgmma_commit, wgmma_descriptor, wgmma_m64n8k16_bf16, wgmma_wait
 from vtlite.cuda.lang.memory import (atomic_add_u32, cp_async_16, cp_async_commit, cp_async_wait, load_shared_u32x4,
                                      load_u32x4, shared_address, store_u32x4)
 from vtlite.cuda.lang.thread import cuda, lane_id, named_barrier_arrive, named_barrier_sync
@@ -499,6 +500,33 @@ class TestAsynchronousCopies:
     def test_an_mbarrier_nobody_waited_for_shows(self):
         with pytest.raises(KernelFault, match="was never written|races"):
             self.bulk(256, wait=False)
+
+    def products(self, committed: int, pending: int):
+        def kernel(out):
+            tiles = cuda.shared.array((2, 512), u32)
+            for i in range(32):
+                tiles[i // 16, cuda.threadIdx.x * 16 + i % 16] = u32(0x3F803F80)         # ones in bf16
+            cuda.syncthreads()
+            acc = cuda.local.array(4, f32)
+            a, b = wgmma_descriptor(shared_address(tiles)), wgmma_descriptor(shared_address(tiles) + u32(2048))
+            for group in range(2):
+                wgmma_m64n8k16_bf16(acc, a, b, group > 0)                    # wgmma
+                if group < committed:
+                    wgmma_commit()
+            wgmma_wait(pending)
+            out[cuda.threadIdx.x] = acc[3]                                   # read
+
+        self.kernel = kernel
+        return run(kernel, zeros(32, np.float32), threads=32)[0].tolist()
+
+    def test_products_of_a_warpgroup_arrive_at_the_wait(self):
+        assert self.products(committed=2, pending=0) == [32] * 32
+
+    @pytest.mark.parametrize("committed, pending", [(2, 1), (1, 0)])
+    def test_products_that_nobody_waited_for_show(self, committed, pending):
+        with pytest.raises(UninitialisedRead, match="nobody has waited for") as error:
+            self.products(committed, pending)
+        assert line(self.kernel, "wgmma") in str(error.value) and line(self.kernel, "read") in str(error.value)
 
     def test_bytes_that_never_come_are_a_dead_end(self):
         with pytest.raises(Divergence, match=r"threads 0-63 wait at mbarrier \(parity 0\)"):

@@ -3,6 +3,7 @@
 import importlib.util
 import inspect
 import itertools
+import operator
 import re
 
 import ml_dtypes
@@ -58,8 +59,8 @@ def test_every_primitive_is_accepted_by_the_assembler(module, tmp_path):
         spec.loader.exec_module(generated)
         ptx = compile_kernel(generated.every_primitive.specialize(), chip).ptx
         for p in chosen:
-            operation = re.findall(r"(?:^|[;{\s])([a-z]\w*(?:[.:]+\w+)+)", p.template(chip))[-1]
-            assert operation in ptx, p.name
+            instruction = re.findall(r"(?:^|[;{\s])([a-z]\w*(?:[.:]+\w+)+)", p.template(chip))[-1]
+            assert instruction in ptx, p.name
 
 
 def test_every_primitive_says_what_it_is():
@@ -85,9 +86,9 @@ def evaluate(template: str, **inputs: int) -> int:
         with np.errstate(all="ignore"):
             return (np.array([a]).view(np.float16) * np.array([b]).view(np.float16)).view(np.uint32)[0]
 
-    operations = {"and.b32": lambda a, b: a & b, "or.b32": lambda a, b: a | b, "shl.b32": lambda a, b: a << b, "shr.u32": lambda a, b: a >> b,
-                  "add.u32": lambda a, b: a + b, "sub.u32": lambda a, b: a - b, "mov.b32": lambda a: a, "cvt.u32.u16": lambda a: a & np.uint32(0xFFFF),
-                  "mul.f16x2": half_products, "prmt.b32": lang.byte_permute}
+    operations = {"and.b32": operator.and_, "or.b32": operator.or_, "shl.b32": operator.lshift, "shr.u32": operator.rshift,
+                  "add.u32": operator.add, "sub.u32": operator.sub, "mov.b32": operator.pos,
+                  "cvt.u32.u16": lambda a: a & np.uint32(0xFFFF), "mul.f16x2": half_products, "prmt.b32": lang.byte_permute}
     with np.errstate(over="ignore"):
         for statement in re.sub(r"[{}]|\.reg [^;]*;", "", template).split(";"):
             if statement.strip():
@@ -113,7 +114,8 @@ def test_narrow_pairs_widen_exactly_in_ptx_and_in_python(function, dtype, width)
 @pytest.mark.parametrize("function, dtype", [(lang.f32_to_bf16, ml_dtypes.bfloat16), (lang.f32_to_f16, np.float16)])
 def test_narrowing_rounds_to_nearest_even(function, dtype):
     rng = np.random.default_rng(0)
-    x = np.concatenate([rng.standard_normal(300).astype(np.float32), [1 + 2.0**-8, 1 + 3 * 2.0**-8, 1 + 2.0**-11, 0, -0.0, 65520, 1e-8, np.inf]])
+    ties = [1 + 2.0**-8, 1 + 3 * 2.0**-8, 1 + 2.0**-11, 0, -0.0, 65520, 1e-8, np.inf]
+    x = np.concatenate([rng.standard_normal(300).astype(np.float32), ties])
     with np.errstate(over="ignore"):
         want = x.astype(np.float32).astype(dtype).view(np.uint16)
     np.testing.assert_array_equal([function(value) for value in x.astype(np.float32)], want)

@@ -25,8 +25,9 @@ def array(*shape, dtype=np.float32, strides=None):
     return DeviceArray(Nowhere(), None, 4096, shape, dtype, strides)
 
 
-@pytest.mark.parametrize("capability, chip", [((8, 0), "sm_80"), ((8, 6), "sm_86"), ((8, 7), "sm_86"), ((8, 9), "sm_89"), ((9, 0), "sm_90a"),
-                                              ((10, 0), "sm_100"), ((10, 3), "sm_100"), ((12, 0), "sm_120"), ((12, 1), "sm_121")])
+@pytest.mark.parametrize("capability, chip", [
+    ((8, 0), "sm_80"), ((8, 6), "sm_86"), ((8, 7), "sm_86"), ((8, 9), "sm_89"), ((9, 0), "sm_90a"), ((10, 0), "sm_100"),
+    ((10, 3), "sm_100"), ((12, 0), "sm_120"), ((12, 1), "sm_121")])
 def test_a_gpu_takes_the_newest_cubins_that_it_runs(capability, chip):
     assert chip_for(*capability) == chip
 

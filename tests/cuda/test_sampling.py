@@ -131,6 +131,13 @@ def test_a_request_that_leaves_no_id_or_overflows_is_invalid(quick):
     assert not check(quick, logits, *rows, num_logprobs=0).valid.any()
 
 
+@pytest.mark.parametrize("kind", ["smooth", "tied"])
+def test_one_block_per_row_gives_the_same_bits(quick, monkeypatch, kind):
+    monkeypatch.setattr(sampling, "BLOCKS_PER_SM", 0)
+    rows = [{"temperature": 0.9, "top_k": 5, "seed": 1}, {"temperature": 2.0, "top_k": 32, "top_p": 0.6}]
+    check(quick, random_logits(5, (2, 403), kind), *rows, num_logprobs=2)
+
+
 def test_big_blocks_give_the_same_bits(quick, monkeypatch):
     """The constants of a real vocabulary, on a small one."""
     monkeypatch.setattr(sampling, "layout", lambda vocab_size: {**layout(8192), "ALIGNED": vocab_size % 4 == 0, "THREADS": 64})

@@ -18,7 +18,7 @@ BASE = {"ml_dtypes": "ml_dtypes", "safetensors": "safetensors", "tokenizers": "t
 EXTRAS = {     # extra: module, package, what it is for
     "hub": ("huggingface_hub", "huggingface-hub", "models from the Hugging Face Hub"),
     "gguf": ("gguf", "gguf", "smollm2, and vtlite convert"),
-    "gpu": ("cuda.core", "cuda-core", "running on an NVIDIA GPU"),
+    "gpu": ("cuda.bindings", "cuda-bindings", "running on an NVIDIA GPU"),
     "cuda": ("numba_cuda_mlir", "numba-cuda-mlir", "compiling GPU kernels"),
 }
 ENGINE = ("vtlite.engine.llm", "vtlite.cpu", "vtlite.serve.run")

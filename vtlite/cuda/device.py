@@ -5,6 +5,7 @@ VTLITE_DEVICE says which: a number (an ordinal of the driver, default 0) or `emu
     name, chip ("sm_90a"), num_sms
     faults [1] u32: where a kernel notes an input that it must not trust, read after the step (see embed.check_ids)
     empty(shape, dtype)  zeros(shape, dtype)  array(ndarray)  -> an array in its memory
+    step()  lasting()                                         contexts: arrays made in a step are temporaries, unless made in lasting()
     launch(specialized, grid, *args, shared=None)             one kernel on the current stream; arrays pass as pointers
     capture()                                                 a context; the graph it gives has replay()
     synchronize()

@@ -2,7 +2,7 @@
 
     context = check(cu.cuDevicePrimaryCtxRetain(device))
 
-(needs cuda-bindings, which cuda-core brings; nothing here needs a CUDA toolkit)
+(needs the package cuda-bindings and NVIDIA's driver; nothing here needs a CUDA toolkit)
 """
 
 from vtlite.errors import DeviceError
@@ -10,7 +10,7 @@ from vtlite.errors import DeviceError
 try:
     from cuda.bindings import driver as cu
 except ImportError as missing:
-    raise DeviceError(f'running on a GPU needs the package cuda-core, which is not installed ({missing}): '
+    raise DeviceError(f'running on a GPU needs the package cuda-bindings, which is not installed ({missing}): '
                       'pip install "vtlite[gpu]", or set VTLITE_DEVICE=emulator') from missing
 
 OLDEST_DRIVER = 12000                   # cuDriverGetVersion(): CUDA 12.0

@@ -1,12 +1,12 @@
-"""Asynchronous copies of the emulated GPU: cp.async groups, mbarriers, bulk copies.
+"""What the emulated GPU does asynchronously: cp.async groups, mbarriers with bulk copies, and wgmma groups.
 
-A copy lands when it is waited for and not before: until then its target reads as a fault, so that a missing wait shows.
+A result lands when it is waited for and not before: until then its place reads as a fault, so that a missing wait shows.
 The thread that waits sees the data; other threads need a barrier after that, as on the GPU.
 """
 
 import numpy as np
 
-from vtlite.cuda.emulated_faults import KernelFault
+from vtlite.cuda.emulated_faults import KernelFault, here
 from vtlite.cuda.emulated_order import Knowledge
 
 
@@ -44,6 +44,35 @@ class Copies:
     def cp_async_wait_all(self) -> None:
         self.cp_async_commit()
         self.cp_async_wait(0)
+
+
+class WarpgroupProducts:
+    """wgmma: results stay out of reach of this thread until their group is waited for. A mixin of `emulator.Thread`."""
+
+    def start_products(self) -> None:
+        self.open_products, self.product_groups = [], []
+
+    def wgmma_accumulator(self, acc, count: int) -> list:
+        """The values acc[0] .. that the next wgmma adds to, those of wgmma still in flight included."""
+        values = acc.coming[0] if acc.coming else acc
+        return [values[i] for i in range(count)]
+
+    def wgmma_result(self, acc, values) -> None:
+        """What a wgmma will leave in acc."""
+        acc.values, acc.coming = {}, (dict(enumerate(values)), here())
+        self.open_products.append(acc)
+
+    def wgmma_commit(self) -> None:
+        self.product_groups.append(self.open_products)
+        self.open_products = []
+
+    def wgmma_wait(self, pending: int) -> None:
+        """Until at most `pending` groups are in flight."""
+        while len(self.product_groups) > pending:
+            later = {id(acc) for group in (*self.product_groups[1:], self.open_products) for acc in group}
+            for acc in self.product_groups.pop(0):
+                if acc.coming and id(acc) not in later:
+                    acc.values, acc.coming = acc.coming[0], None
 
 
 class TransactionBarrier:

@@ -42,8 +42,8 @@ class DeviceArray:
     def copy_from(self, array: np.ndarray) -> None:
         """Take over the values of a host array of this shape and dtype."""
         if array.shape != self.shape or array.dtype != self.dtype:
-            raise DeviceError(f"an array {array.dtype}{list(array.shape)} cannot be copied into {self}: shape and dtype must be "
-                              "equal")
+            raise DeviceError(f"an array {array.dtype}{list(array.shape)} cannot be copied into {self}: "
+                              "shape and dtype must be equal")
         self._need_contiguous("copied into")
         self._host[...] = array
         self._allocation.mark_written(self.address, self.nbytes)
@@ -164,6 +164,10 @@ class EmulatedDevice:
 
     def step(self):
         """Arrays made inside are temporaries of a step; here they are like all others."""
+        return contextlib.nullcontext()
+
+    def lasting(self):
+        """Arrays made inside outlive the step, as all do here."""
         return contextlib.nullcontext()
 
     @contextlib.contextmanager

@@ -159,8 +159,8 @@ class Pointer:
         first = self.offset + int(index) * scale
         if first < self.low or first + size > self.high:
             room = self.high - self.low
-            raise OutOfBounds(f"{self.allocation.name}[{int(index)}] ({size} bytes at byte {first - self.low}) is outside its "
-                              f"{room} bytes ({room // scale} elements of {scale} bytes)")
+            raise OutOfBounds(f"{self.allocation.name}[{int(index)}] ({size} bytes at byte {first - self.low}) is outside "
+                              f"its {room} bytes ({room // scale} elements of {scale} bytes)")
         if first % (alignment or size):
             raise Misaligned(f"{self.allocation.name}[{int(index)}]: an access of {size} bytes at byte {first} should be "
                              f"aligned to {alignment or size}")
@@ -205,22 +205,27 @@ class SharedArray:
 class LocalArray:
     """What cuda.local.array gives: a thread's own array, in registers when all its indices are constants."""
 
-    __slots__ = ("name", "type", "shape", "values")
+    __slots__ = ("name", "type", "shape", "values", "coming")
 
     def __init__(self, name: str, dtype, shape: tuple[int, ...]):
         self.name, self.type, self.shape = name, np.dtype(dtype).type, shape
         self.values: dict = {}                     # index as written -> value
+        self.coming: tuple | None = None           # values that an asynchronous operation will leave, and its `here`
 
     def __getitem__(self, index):
         try:
             return self.values[index]
         except KeyError:
             flat_index(index, self.shape, self.name)
-            raise UninitialisedRead(f"read of {self.name}[{index}], which was never written") from None
+            why = f"the result of {site_of(self.coming[1])}, which nobody has waited for" if self.coming else "never written"
+            raise UninitialisedRead(f"read of {self.name}[{index}], {why}") from None
 
     def __setitem__(self, index, value):
         if index not in self.values:
             flat_index(index, self.shape, self.name)
+            if self.coming:
+                raise Race(f"write of {self.name}[{index}], the result of {site_of(self.coming[1])}, which nobody has "
+                           "waited for")
         self.values[index] = value if type(value) is self.type else self.type(value)
 
 

@@ -21,7 +21,7 @@ from greenlet import GreenletExit, getcurrent, greenlet
 
 from vtlite.cuda.emulated_atomics import Atomics
 from vtlite.cuda.emulated_barriers import Barriers
-from vtlite.cuda.emulated_copies import Copies, TransactionBarriers
+from vtlite.cuda.emulated_copies import Copies, TransactionBarriers, WarpgroupProducts
 from vtlite.cuda.emulated_faults import Divergence, KernelFault, here, ranges, site_of, thread_name
 from vtlite.cuda.emulated_memory import LocalArray, Pointer
 from vtlite.cuda.emulated_order import Knowledge, Ordered
@@ -140,7 +140,8 @@ class _Stuck(BaseException):
     """Thrown into a waiting thread when none can go on."""
 
 
-class Thread(greenlet, Ordered, Barriers, WarpOperations, SharedAccess, Copies, TransactionBarriers, Atomics):
+class Thread(greenlet, Ordered, Barriers, WarpOperations, SharedAccess, Copies, TransactionBarriers, WarpgroupProducts,
+             Atomics):
     """One CUDA thread. Its methods are the meaning of `vtlite.cuda.lang`'s primitives."""
 
     def __init__(self, block: Block, thread_index: Dim3, index: int, knowledge: Knowledge):
@@ -153,6 +154,7 @@ class Thread(greenlet, Ordered, Barriers, WarpOperations, SharedAccess, Copies, 
         self.waits_at, self.result = None, None
         self.start_clock(knowledge)
         self.start_copies()
+        self.start_products()
 
     def run(self) -> None:
         launch = self.launch

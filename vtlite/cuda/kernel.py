@@ -47,11 +47,6 @@ class Kernel:
     def name(self) -> str:
         return self.function.__name__
 
-    @property
-    def family(self) -> str:
-        """The module's last name: "norm"."""
-        return self.function.__module__.rpartition(".")[2]
-
     @cached_property
     def source_hash(self) -> str:
         """Identifies the code before its constants are chosen."""

@@ -124,6 +124,15 @@ class GpuDevice:
         finally:
             self._in_step = False
 
+    @contextlib.contextmanager
+    def lasting(self):
+        """Arrays made inside outlive the step."""
+        in_step, self._in_step = self._in_step, False
+        try:
+            yield
+        finally:
+            self._in_step = in_step
+
     # kernels
 
     def load(self, specialized: Specialized) -> LoadedKernel:
@@ -194,9 +203,10 @@ def chip_for(major: int, minor: int) -> str:
 
     A device runs cubins of its own major number and the same or a smaller minor one; sm_90a runs on 9.0 alone.
     """
-    exact = [chip for chip in CHIPS if chip_number(chip) == 10 * major + minor]
-    older = [chip for chip in CHIPS if chip_number(chip) // 10 == major and chip_number(chip) <= 10 * major + minor and chip[-1].isdigit()]
+    wanted = 10 * major + minor
+    exact = [chip for chip in CHIPS if chip_number(chip) == wanted]
+    older = [chip for chip in CHIPS if chip[-1].isdigit() and chip_number(chip) // 10 == major and chip_number(chip) < wanted]
     if not exact and not older:
-        raise DeviceError(f"this GPU has compute capability {major}.{minor}; vtlite has kernels for {', '.join(CHIPS)} and chips that "
-                          "run them: use another GPU, or the CPU")
+        raise DeviceError(f"this GPU has compute capability {major}.{minor}; vtlite has kernels for {', '.join(CHIPS)} "
+                          "and chips that run them: use another GPU, or the CPU")
     return max(exact or older, key=lambda chip: (chip_number(chip), chip))

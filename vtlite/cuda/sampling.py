@@ -1,12 +1,12 @@
 """Drawing a token on the device: vtlite/reference/sampling.py, bit for bit.
 
 logits [S, V] f32, S rows, V ids. The parts: sampling_rows (row parameters, keys, distances, masses), sampling_adjust (masks,
-biases, penalties), sampling_select (top-k and top-p), sampling_draw (min-p, Gumbel-max, logprobs). Thirteen launches, eleven
-without logprobs, the same for every batch of S rows, so that they fit in a graph; rows that ask for nothing return at once.
+biases, penalties), sampling_select (top-k and top-p), sampling_draw (min-p, Gumbel-max, logprobs). Thirteen launches, twelve
+without logprobs, the same for every batch of S rows, so that they fit in a graph; blocks of rows that ask for nothing return at once.
 
 Order: none. Sums are of integers, the rest are maxima and minima, so any split of a row over blocks gives the same bits.
-Bytes: a row is read five times (eight with logprobs), from L2 if S V fits there. Bound by those passes, and by the noise if no
-filter thins out the ids.     Read: notebooks/08_sampling.py
+Bytes: 4 V per pass over a row, from L2 if S V fits there: two passes, two more for top-k or top-p, two for logprobs, one more for
+their top N, three for a row that changes. Bound by the passes, and by the noise if no filter thins out the ids.
 """
 
 import weakref
@@ -21,7 +21,7 @@ from vtlite.cuda.lang import f32, i64, u8, u32, u64
 from vtlite.cuda.sampling_adjust import (adjusted_largest_kernel, allow_kernel, bias_kernel, clear_kernel, penalise_kernel,
                                          scan_kernel)
 from vtlite.cuda.sampling_draw import draw_kernel, rank_kernel, report_kernel
-from vtlite.cuda.sampling_rows import COLUMNS, layout, pack, unpack
+from vtlite.cuda.sampling_rows import layout, pack, unpack
 from vtlite.cuda.sampling_select import bound_kernel, collect_kernel, histogram_kernel, select_kernel
 from vtlite.errors import DeviceError
 from vtlite.opspec import OpSpec
@@ -30,17 +30,20 @@ from vtlite.reference import Samples
 BLOCKS_PER_SM = 4                # of 512 threads: what a multiprocessor holds
 LIST_BLOCKS = 4                  # per row at most, for its lists
 MOST_LOGPROBS = 1024
+MOST_ROWS = 32767                # two views of each: a grid has up to 65535 of them
 
 
 class Workspace:
     """What the sampler needs between its launches, for up to `max_rows` rows of `vocab_size` ids.
 
-    8 V + 80 KiB bytes per row: a copy for rows that change, a counter per id, and lists. Launches that share it must not overlap.
+    8 V bytes and 100 KiB per row: a copy for rows that change, a counter per id, and lists. Launches that share it must not
+    overlap. Make it outside a step, or within `device.lasting()`.
     """
 
     def __init__(self, max_rows: int, vocab_size: int):
-        if max_rows * vocab_size >= 1 << 32:
-            raise DeviceError(f"the sampler addresses less than 2^32 logits; found {max_rows} rows of {vocab_size}: sample in parts")
+        if max_rows * vocab_size >= 1 << 32 or max_rows > MOST_ROWS:
+            raise DeviceError(f"the sampler takes up to {MOST_ROWS} rows and less than 2^32 logits at once; "
+                              f"found {max_rows} rows of {vocab_size}: sample in parts")
         device = current()
         self.max_rows, self.vocab_size, self.layout = max_rows, vocab_size, layout(vocab_size)
         self.adjusted = device.empty((max_rows, vocab_size), f32)
@@ -69,9 +72,11 @@ _workspaces: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()       # dev
 
 def workspace_for(rows: int, vocab_size: int) -> Workspace:
     """The device's own workspace for up to this many rows, kept for the next call. Not for launches that overlap."""
-    kept, key = _workspaces.setdefault(current(), {}), (1 << (rows - 1).bit_length(), vocab_size)
+    size = max(rows, min(1 << (rows - 1).bit_length(), MOST_ROWS))
+    kept, key = _workspaces.setdefault(current(), {}), (size, vocab_size)
     if key not in kept:
-        kept[key] = Workspace(*key)
+        with current().lasting():
+            kept[key] = Workspace(*key)
     return kept[key]
 
 
@@ -96,10 +101,11 @@ def sample_rows(logits, table, values, num_logprobs: int, *, workspace: Workspac
         raise DeviceError(f"the sampler's workspace is for {workspace.max_rows} rows of {workspace.vocab_size} ids; "
                           f"found {rows} of {vocab_size}")
     out = empty_samples(rows, top) if out is None else out
+    if rows == 0:
+        return out
     views = rows if num_logprobs < 0 else 2 * rows
     state, histogram, totals, best, keys, counts, ranks = workspace.state_of(rows)
     adjusted, lists, bins, cuts, above = workspace.adjusted, workspace.lists, workspace.bins, workspace.cuts, workspace.above
-
     constants = workspace.layout
 
     def launch(kernel, grid, *arguments):

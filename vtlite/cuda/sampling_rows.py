@@ -34,7 +34,7 @@ def layout(vocab_size: int) -> dict[str, int]:
 
 def prebuilt(*names: str) -> list[dict]:
     """Every set of values that layout() gives these constants."""
-    return [dict(values) for values in {tuple((name, layout(v)[name]) for name in names) for v in (31, 32, 8191, 8192)}]
+    return [dict(values) for values in dict.fromkeys(tuple((name, layout(v)[name]) for name in names) for v in (8192, 8191, 32, 31))]
 
 
 INFINITE = 0x7F800000            # bits of an infinite distance

@@ -15,11 +15,12 @@ Weights are integers, so sums have no order and any number of blocks gives the s
 
 from vtlite.cuda.kernel import device, kernel
 from vtlite.cuda.lang import (atomic_add_shared_u32, atomic_add_shared_u64, atomic_add_u32, atomic_add_u64, ballot, consteval, cuda,
-                              f32, f64, i32, load_shared_u64, popc, ptr, select, shared_address, shfl_idx, store_shared_u64, u32, u32_as_f32, u64, vote_any)
+                              f32, f64, i32, load_shared_u64, popc, ptr, redux_max, select, shared_address, shfl_idx,
+                              store_shared_u64, u32, u32_as_f32, u64, vote_any)
 from vtlite.cuda.sampling_adjust import first_item, item_stride
 from vtlite.cuda.sampling_rows import (ALIGNED, BINS, CAPACITY, DENSE, INFINITE, MIN_P, RADIX, RADIX_BITS, TEMPERATURE, THREADS,
-                                       TOP_K, TOP_P, bin_of, distance_of, divisor_of, is_finite, largest_of, last_bin, load_logits, mass_of, min_u32, parameter,
-                                       prebuilt, reads_adjusted, row_of, warp_sum_u64)
+                                       TOP_K, TOP_P, bin_of, distance_of, divisor_of, is_finite, largest_of, last_bin,
+                                       load_logits, mass_of, min_u32, parameter, prebuilt, reads_adjusted, row_of, warp_sum_u64)
 
 BINNED = (*DENSE, "BINS")
 LISTING, SELECTING = (*BINNED, "CAPACITY"), ("BINS", "CAPACITY", "RADIX", "RADIX_BITS")
@@ -67,6 +68,11 @@ def last_of(count):
 # -- the first histogram
 
 @device
+def nearest_of(distances):
+    return min_u32(min_u32(distances[0], distances[1]), min_u32(distances[2], distances[3]))
+
+
+@device
 def add_to_bins(low, high, distance, last, counting, min_p):
     """Add an id's weight to its bin, kept as two u32: the carry of the low word goes to the high one."""
     bin = bin_of(distance)
@@ -81,7 +87,7 @@ def add_to_bins(low, high, distance, last, counting, min_p):
 
 
 @kernel((ptr(u32), ptr(f32), ptr(f32), ptr(u32), ptr(u64), ptr(u64), u32, u32, u32), threads=lambda THREADS, **_: THREADS,
-        min_blocks=3, constants=BINNED, prebuild=prebuilt(*BINNED))
+        constants=BINNED, prebuild=prebuilt(*BINNED))
 def histogram_kernel(table, logits, adjusted, keys, histogram, totals, vocab_size, num_rows, top_n):
     """histogram[view, bin] = weight of the ids there; totals[view] = all mass, of raw views."""
     view = u32(cuda.blockIdx.y)
@@ -100,13 +106,16 @@ def histogram_kernel(table, logits, adjusted, keys, histogram, totals, vocab_siz
 
         low, high, total = shared_address(low_words), shared_address(high_words), u64(0)
         distances = cuda.local.array(4, u32)
-        group = first_item()
-        while group * u32(4) < vocab_size:
+        group, lane, best, bound = first_item(), u32(cuda.laneid), u32(INFINITE), u32(INFINITE)
+        while (group - lane) * u32(4) < vocab_size:                          # all lanes of a warp go on together
             a, b, c, d = load_logits(source, row, group, vocab_size)
             distances[0], distances[1] = distance_of(a, divisor, largest), distance_of(b, divisor, largest)
             distances[2], distances[3] = distance_of(c, divisor, largest), distance_of(d, divisor, largest)
+            if counting and top_k <= u32(32):                                # each lane's best are 32 ids: no other farther than
+                best = min_u32(best, nearest_of(distances))                  # they are can be among the first k
+                bound = redux_max(best)
             for i in consteval(range(4)):
-                if filtering:
+                if filtering and distances[i] <= bound:
                     add_to_bins(low, high, distances[i], last, counting, min_p)
                 if raw:
                     total += mass_of(distances[i], f32(0))
@@ -205,7 +214,7 @@ def id_in(item):
 
 
 @kernel((ptr(u32), ptr(f32), ptr(f32), ptr(u32), ptr(u32), ptr(u32), ptr(u64), u32, u32), threads=lambda THREADS, **_: THREADS,
-        min_blocks=3, constants=LISTING, prebuild=prebuilt(*LISTING))
+        constants=LISTING, prebuild=prebuilt(*LISTING))
 def collect_kernel(table, logits, adjusted, keys, bins, counts, lists, vocab_size, num_rows):
     """counts[view] = number of ids in the view's bins; lists[view] = the first CAPACITY of them to come, in any order."""
     view, lane = u32(cuda.blockIdx.y), u32(cuda.laneid)
@@ -216,12 +225,11 @@ def collect_kernel(table, logits, adjusted, keys, bins, counts, lists, vocab_siz
         source = adjusted if reads_adjusted(table, view, num_rows) else logits
         distances = cuda.local.array(4, u32)
         group = first_item()
-        while (group - lane) * u32(4) < vocab_size:                                      # all lanes of a warp go on together
+        while (group - lane) * u32(4) < vocab_size:
             a, b, c, d = load_logits(source, row, group, vocab_size)
             distances[0], distances[1] = distance_of(a, divisor, largest), distance_of(b, divisor, largest)
             distances[2], distances[3] = distance_of(c, divisor, largest), distance_of(d, divisor, largest)
-            nearest = min_u32(min_u32(distances[0], distances[1]), min_u32(distances[2], distances[3]))
-            if vote_any(bin_of(nearest) <= last):
+            if vote_any(bin_of(nearest_of(distances)) <= last):
                 for i in consteval(range(4)):
                     id, bin = group * u32(4) + u32(i), bin_of(distances[i])
                     inside = first_bin <= bin and bin <= last and id < vocab_size

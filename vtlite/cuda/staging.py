@@ -22,11 +22,6 @@ class Arena:
         self._chunks: list[Memory] = []
         self._chunk, self._offset = 0, 0
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes that it has taken from the device."""
-        return sum(chunk.nbytes for chunk in self._chunks)
-
     def reset(self) -> None:
         """Take everything back. Arrays made before now share their memory with those to come."""
         self._chunk, self._offset = 0, 0

@@ -8,7 +8,11 @@ PTX in the place of every primitive. So that both give the same bits:
   i32 is 64 bits wide on both sides: cast one of them. Products of sizes are i64: `i64(rows) * i64(columns)`.
 * Floats are f32: a literal in f32 arithmetic is written f32(0.5).
 * `//` and `%` on integers check for zero on the GPU, which is slow: use shifts and masks, or constants.
-* A comparison with NaN is false; fmax and fmin prefer the number.
+* A loop variable of range() over u32 is int64 on the GPU: cast it, u32(i). Loops that must unroll are written
+  `for i in consteval(range(4))`; arrays indexed by their variables alone stay in registers.
+* Shapes of shared and local arrays are literals or constants; an expression is written consteval(4 * ROWS). Shared arrays
+  are declared in the kernel itself and passed to device functions.
+* A comparison with NaN is false, `!=` is true; fmax and fmin prefer the number.
 
 `PRIMITIVES` maps each primitive to its PTX; `vtlite kernels show --python` and the tests read it.
 """

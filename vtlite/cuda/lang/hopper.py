@@ -89,11 +89,13 @@ def wgmma_fence():
 @primitive("wgmma.commit_group.sync.aligned;", needs="sm_90a")
 def wgmma_commit():
     """Close the group of wgmma started so far (CUDA: wgmma.commit_group)."""
+    current().wgmma_commit()
 
 
 @primitive("wgmma.wait_group.sync.aligned $groups;", inputs="n", needs="sm_90a")
 def wgmma_wait(groups):
     """Wait until at most `groups` (a literal) of the newest groups are unfinished (CUDA: wgmma.wait_group)."""
+    current().wgmma_wait(groups)
 
 
 def _wgmma(n: int):
@@ -104,11 +106,12 @@ def _wgmma(n: int):
         lane, warp = int(thread.laneid), int(thread.warpid) & 3
         rows = 16 * warp + lane // 4 + np.array([0, 8])
         columns = 8 * np.arange(n // 8)[:, None] + 2 * (lane % 4) + np.arange(2)                # [n/8, 2]
-        old = np.array([acc[i] for i in range(n // 2)], f32).reshape(n // 8, 2, 2)              # column block, row, column
-        old = old.transpose(1, 0, 2).reshape(2, -1) if accumulate else np.zeros((2, n // 4), f32)
+        old = np.zeros((n // 8, 2, 2), f32)                                                     # column block, row, column
+        if accumulate:
+            old = np.array(thread.wgmma_accumulator(acc, n // 2), f32).reshape(old.shape)
+        old = old.transpose(1, 0, 2).reshape(2, -1)
         new = tensor_core.chain(_rows(thread, a, rows), _rows(thread, b, columns.reshape(-1)), old)
-        for i, value in enumerate(new.reshape(2, n // 8, 2).transpose(1, 0, 2).reshape(-1)):
-            acc[i] = value
+        thread.wgmma_result(acc, new.reshape(2, n // 8, 2).transpose(1, 0, 2).reshape(-1))
 
     function.__name__ = function.__qualname__ = f"wgmma_m64n{n}k16_bf16"
     function.__doc__ = f"""D = A B (+ D if `accumulate`), asynchronously: A [64, 16], B [{n}, 16] bf16 by descriptor, D [64, {n}] f32.
