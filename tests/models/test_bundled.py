@@ -15,7 +15,7 @@ from vtlite.checkpoint.resolve import BUNDLED
 from vtlite.checkpoint.tokenizer import Tokenizer
 
 NAMES = ["tiny-hybrid", "tiny-mla", "tiny-dense"]
-RUNS = ["tiny-hybrid", "tiny-dense"]                    # the architectures that vtlite has so far
+RUNS = ["tiny-hybrid", "tiny-dense"]     # the architectures that vtlite has so far
 
 each = pytest.mark.parametrize("name", NAMES)
 
