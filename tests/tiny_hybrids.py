@@ -28,23 +28,23 @@ _QWEN3_5 = _COMMON | {
 
 CONFIGS: dict[str, dict] = {
     "qwen3_5": _QWEN3_5 | {           # two value heads per key head, wider values than keys, untied
-        "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
-        "head_dim": 32, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
+        "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 32, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
         "linear_value_head_dim": 24, "tie_word_embeddings": False,
         "layer_types": ["linear_attention", "linear_attention", "linear_attention", "full_attention"]},
     "qwen3_5_ratio1": _QWEN3_5 | {    # attention first, tied, the activation of the output gate named
-        "hidden_size": 72, "intermediate_size": 100, "num_hidden_layers": 3, "num_attention_heads": 3, "num_key_value_heads": 3,
-        "head_dim": 32, "linear_num_key_heads": 3, "linear_num_value_heads": 3, "linear_key_head_dim": 20,
+        "hidden_size": 72, "intermediate_size": 100, "num_hidden_layers": 3, "num_attention_heads": 3,
+        "num_key_value_heads": 3, "head_dim": 32, "linear_num_key_heads": 3, "linear_num_value_heads": 3, "linear_key_head_dim": 20,
         "linear_value_head_dim": 12, "tie_word_embeddings": True, "output_gate_type": "swish",
         "layer_types": ["full_attention", "linear_attention", "linear_attention"]},
     "qwen3_5_ratio3": _QWEN3_5 | {    # no layer_types: every second layer attends
-        "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 1,
-        "head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 6, "linear_key_head_dim": 16,
+        "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4,
+        "num_key_value_heads": 1, "head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 6, "linear_key_head_dim": 16,
         "linear_value_head_dim": 16, "tie_word_embeddings": False, "full_attention_interval": 2},
     "qwen3_next": _COMMON | {         # fused projections, older spelling of rope, no experts
         "architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next",
-        "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
-        "head_dim": 32, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
+        "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 32, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
         "linear_value_head_dim": 16, "tie_word_embeddings": False, "full_attention_interval": 4, "num_experts": 0,
         "rope_theta": 10000.0, "rope_scaling": None, "partial_rotary_factor": 0.25},
 }
@@ -113,7 +113,8 @@ def _shapes(config: dict) -> dict[str, tuple[int, ...]]:
         "self_attn.q_norm.weight": (head_dim,), "self_attn.k_norm.weight": (head_dim,)}
     every = {
         "input_layernorm.weight": (hidden,), "post_attention_layernorm.weight": (hidden,),
-        "mlp.gate_proj.weight": (inter, hidden), "mlp.up_proj.weight": (inter, hidden), "mlp.down_proj.weight": (hidden, inter)}
+        "mlp.gate_proj.weight": (inter, hidden), "mlp.up_proj.weight": (inter, hidden),
+        "mlp.down_proj.weight": (hidden, inter)}
 
     shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (VOCAB_SIZE, hidden)}
     for layer in range(config["num_hidden_layers"]):

@@ -34,8 +34,8 @@ class Net:
         self.sizes, self.C = (Hk, Hv, K, V), 2 * Hk * K + Hv * V
         self.x = rng.standard_normal((T, self.C), np.float32)
         self.a, self.b = rng.standard_normal((2, T, Hv), np.float32)
-        self.weights = {"conv": rng.standard_normal((W, self.C), np.float32), "A_log": rng.normal(-1, 1, Hv).astype(np.float32),
-                        "dt_bias": rng.standard_normal(Hv, np.float32)}
+        self.weights = {"conv": rng.standard_normal((W, self.C), np.float32),
+                        "A_log": rng.normal(-1, 1, Hv).astype(np.float32), "dt_bias": rng.standard_normal(Hv, np.float32)}
 
     def states(self, slots, dtype=np.float32):
         Hk, Hv, K, V = self.sizes

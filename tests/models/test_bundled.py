@@ -9,7 +9,8 @@ import json
 import numpy as np
 import pytest
 
-from tests.models.goldens import check_answers, each_wing, load_golden
+from tests.models.forward import forward
+from tests.models.goldens import WINGS, check_answers, each_wing, load_golden
 from vtlite import LLM
 from vtlite.checkpoint.resolve import BUNDLED
 from vtlite.checkpoint.tokenizer import Tokenizer
@@ -55,3 +56,16 @@ def test_tokens_and_logprobs_are_those_of_transformers(name, device):
     recorded = golden(name)
     llm = LLM(BUNDLED / name, device=device, kv_cache_bytes=1 << 26)
     check_answers(llm, [recorded[f"prompt_{i:02d}"].tolist() for i in range(8)], recorded)
+
+
+@pytest.mark.parametrize("name", RUNS)
+@each_wing
+def test_logits_of_every_position_are_those_of_transformers(name, device):
+    """The eight likeliest tokens of each position, and the whole row after the prompt, to 1e-5 of their size."""
+    recorded = golden(name)
+    for i in range(8):
+        logits, _ = forward(BUNDLED / name, recorded[f"prompt_{i:02d}"].tolist(), WINGS[device], np.float32)
+        top_ids, top_logits = recorded[f"top_ids_{i:02d}"], recorded[f"top_logits_{i:02d}"]
+        scale = np.abs(top_logits).max()
+        np.testing.assert_allclose(np.take_along_axis(logits, top_ids, 1), top_logits, rtol=0, atol=1e-5 * scale)
+        np.testing.assert_allclose(logits[-1], recorded["last_logits"][i], rtol=0, atol=1e-5 * scale)

@@ -102,7 +102,8 @@ def test_a_multimodal_file_is_its_text_model(tiny_checkpoint, tmp_path, caplog):
     ({"linear_conv_kernel_dim": None}, "'linear_conv_kernel_dim' is missing"),
     ({"layer_types": ["full_attention"]}, "'layer_types' should hold 4 of linear_attention and full_attention, found 1"),
     ({"layer_types": ["mamba"] * 4}, r"found 4 with \['mamba'\]"),
-    ({"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.1}}, "'partial_rotary_factor' 0.1 of head_dim 32 .*3"),
+    ({"layer_types": ["linear_attention"] * 4}, "none of the 4 layers is a full_attention layer"),
+    ({"rope_parameters": {"partial_rotary_factor": 0.1}}, "'partial_rotary_factor' 0.1 of head_dim 32 should .*found 3"),
 ])
 def test_what_is_not_understood_is_refused_by_name(changes, found, tiny_checkpoint):
     with pytest.raises(ConfigError, match=found):

@@ -29,8 +29,8 @@ def causal_conv1d(x: np.ndarray, weight: np.ndarray, conv_state: np.ndarray, bat
     (T, C), W = x.shape, len(weight)
     y = np.empty((T, C), np.float32)
     blocks = -(-C // CHANNELS)
-    run(_conv, len(batch.state_slots) * blocks, bits(x), bits(weight), conv_state, y, batch.query_start_loc, batch.state_slots,
-        C, W, blocks, parallel=y.size >= SERIAL_BELOW)
+    run(_conv, len(batch.state_slots) * blocks, bits(x), bits(weight), conv_state, y, batch.query_start_loc,
+        batch.state_slots, C, W, blocks, parallel=y.size >= SERIAL_BELOW)
     return y
 
 

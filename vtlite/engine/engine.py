@@ -40,9 +40,9 @@ class Engine:
         self.model = load_model(self.model_config, weights, ops, dtype)
         self.max_model_len, num_blocks = self._fit()
         max_num_seqs = self._fit_states()
-        self.pool = BlockPool(num_blocks, config.block_size, config.enable_prefix_caching and self._has_no_state())
+        self.pool = BlockPool(num_blocks, config.block_size, self._prefix_caching())
         scheduler = Scheduler(self.pool, max_num_seqs, config.max_num_batched_tokens, config.scheduling_policy)
-        runner = Runner(self.model, ops, num_blocks, config.block_size, max_num_seqs + 1)        # slot 0 is never handed out
+        runner = Runner(self.model, ops, num_blocks, config.block_size, num_slots=max_num_seqs + 1)    # 0 is never handed out
         self.loop = SyncLoop(scheduler, runner, self.tokenizer)
 
     @property
@@ -145,13 +145,14 @@ class Engine:
             return self.config.max_num_seqs
         room = default_kv_cache_bytes()
         if room < state_bytes:
-            raise ConfigError(f"the recurrent state of one request takes {state_bytes / 2**20:.1f} MiB, and a quarter of the "
-                              f"free memory is {room / 2**20:.1f} MiB; free some, or choose a smaller model")
+            raise ConfigError(f"the recurrent state of one request takes {state_bytes / 2**20:.1f} MiB, and a quarter of "
+                              f"the free memory is {room / 2**20:.1f} MiB; free some, or choose a smaller model")
         return min(self.config.max_num_seqs, room // state_bytes)
 
-    def _has_no_state(self) -> bool:
-        """Whether a prefix can be shared by its KV alone. A recurrent state at its end would be needed too, and none is kept."""
-        if self.model.state_shapes and self.config.enable_prefix_caching:
+    def _prefix_caching(self) -> bool:
+        """Whether prefixes are shared: not with a recurrent state, which a hit would need as it was at the prefix's end."""
+        if self.config.enable_prefix_caching and self.model.state_shapes:
             log.info("prefix cache off: %s keeps a recurrent state, and states within a prompt are not cached",
                      self.model_config.architecture)
-        return not self.model.state_shapes
+            return False
+        return self.config.enable_prefix_caching

@@ -16,7 +16,7 @@ class StepResult(NamedTuple):
 
 
 class Runner:
-    """Runs a model with the operations `ops` over a paged KV cache of `num_blocks` blocks and `num_slots` state slots."""
+    """Runs a model with the operations `ops` over `num_blocks` blocks of paged KV cache and `num_slots` state slots."""
 
     def __init__(self, model, ops, num_blocks: int, block_size: int, num_slots: int):
         num_layers, num_kv_heads, head_dim = model.kv_shape

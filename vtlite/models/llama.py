@@ -117,6 +117,8 @@ class Layer:
 class Llama:
     """One loaded model of the family, run with the operations `ops` and activations of `dtype`."""
 
+    state_shapes = ()                        # between steps only the paged cache is kept
+
     def __init__(self, config: ModelConfig, weights, ops, dtype):
         self.config = LlamaConfig(config)
         self.ops, self.dtype = ops, dtype
@@ -130,8 +132,6 @@ class Llama:
         else:
             self.lm_head = weights.take("lm_head.weight", (c.vocab_size, c.hidden_size))
         weights.ignore(r".*\.rotary_emb\.inv_freq", "derived from config.json")
-
-    state_shapes = ()                        # nothing but the paged cache is kept between steps
 
     @property
     def kv_shape(self) -> tuple[int, int, int]:

@@ -59,7 +59,11 @@ class Qwen3_5Config:
         config.refuse_unless("mamba_ssm_dtype", "float32")
         config.refuse_unless("num_experts", 0)
         config.refuse_unless("quantization_config")
-        for many, few in (("num_attention_heads", "num_key_value_heads"), ("linear_num_value_heads", "linear_num_key_heads")):
+        if "full_attention" not in self.layer_types:
+            raise ConfigError(f"{config.source}: none of the {self.num_layers} layers is a full_attention layer, and the KV "
+                              "cache needs one")
+        for many, few in (("num_attention_heads", "num_key_value_heads"),
+                          ("linear_num_value_heads", "linear_num_key_heads")):
             if config.size(many) % config.size(few):
                 raise ConfigError(f"{config.source}: {many} {config.size(many)} should be a multiple of "
                                   f"{few} {config.size(few)}")
@@ -199,25 +203,27 @@ class Qwen3_5:
 
     def _delta_net(self, mixer: DeltaNet, x, h, batch, conv_state, recurrent_state):
         ops, c, T = self.ops, self.config, len(x)
-        qkv, z = np.split(ops.linear(x, mixer.in_proj_qkvz), [c.conv_size], axis=1)
-        b, a = np.split(ops.linear(x, mixer.in_proj_ba), 2, axis=1)                           # [T, Hv]
-        g, beta = ops.gdn_gates(a, b, mixer.A_log, mixer.dt_bias)
-        qkv = ops.causal_conv1d(qkv, mixer.conv1d, conv_state, batch)
-        q, k, v = np.split(qkv, [c.k_size, 2 * c.k_size], axis=1)
-        o = ops.gated_delta_rule(q.reshape(T, c.num_k_heads, c.head_k_dim), k.reshape(T, c.num_k_heads, c.head_k_dim),
-                                 v.reshape(T, c.num_v_heads, c.head_v_dim), g, beta, recurrent_state, batch)
-        y = ops.gated_rms_norm(o, z.reshape(o.shape), mixer.norm, c.rms_norm_eps)             # [T, Hv, V]
+        qkvz, ba = ops.linear(x, mixer.in_proj_qkvz), ops.linear(x, mixer.in_proj_ba)
+        z, b, a = qkvz[:, c.conv_size :], ba[:, : c.num_v_heads], ba[:, c.num_v_heads :]
+        qkv = ops.causal_conv1d(qkvz[:, : c.conv_size], mixer.conv1d, conv_state, batch)
+        q = qkv[:, : c.k_size].reshape(T, c.num_k_heads, c.head_k_dim)
+        k = qkv[:, c.k_size : 2 * c.k_size].reshape(q.shape)
+        v = qkv[:, 2 * c.k_size :].reshape(T, c.num_v_heads, c.head_v_dim)
+        g, beta = ops.gdn_gates(a, b, mixer.A_log, mixer.dt_bias)                             # [T, Hv]
+        o = ops.gated_delta_rule(q, k, v, g, beta, recurrent_state, batch)                    # [T, Hv, V]
+        y = ops.gated_rms_norm(o, z.reshape(o.shape), mixer.norm, c.rms_norm_eps)
         return ops.linear(y.reshape(T, c.v_size), mixer.out_proj, residual=h)
 
     def _attention(self, mixer: Attention, x, h, cos, sin, batch, kv):
         ops, c, T = self.ops, self.config, len(x)
         heads = ops.linear(x, mixer.qkv_proj).reshape(T, -1, c.head_dim)
-        q_and_gate, k, v = np.split(heads, [2 * c.num_heads, 2 * c.num_heads + c.num_kv_heads], axis=1)
-        q = ops.rms_norm(q_and_gate[:, 0::2], mixer.q_norm, c.rms_norm_eps, True)             # [T, H, head_dim]
+        q, gate = heads[:, 0 : 2 * c.num_heads : 2], heads[:, 1 : 2 * c.num_heads : 2]        # [T, H, head_dim]
+        k, v = heads[:, 2 * c.num_heads : -c.num_kv_heads], heads[:, -c.num_kv_heads :]       # [T, Hkv, head_dim]
+        q = ops.rms_norm(q, mixer.q_norm, c.rms_norm_eps, True)
         k = ops.rms_norm(k, mixer.k_norm, c.rms_norm_eps, True)
         ops.write_kv(kv, ops.rotary(k, cos, sin), v, batch.slot_mapping)
         o = ops.paged_attention(ops.rotary(q, cos, sin), kv, batch, c.head_dim**-0.5)         # [T, H * head_dim]
-        return ops.linear(ops.sigmoid_gate(o, q_and_gate[:, 1::2].reshape(o.shape)), mixer.o_proj, residual=h)
+        return ops.linear(ops.sigmoid_gate(o, gate.reshape(o.shape)), mixer.o_proj, residual=h)
 
 
 def _load_layer(c: Qwen3_5Config, weights, prefix: str, kind: str) -> Layer:
@@ -253,7 +259,7 @@ def _load_delta_net(c: Qwen3_5Config, weights, prefix: str) -> DeltaNet:
 
 
 def _split_fused(c: Qwen3_5Config, weights, prefix: str) -> tuple[np.ndarray, np.ndarray]:
-    """Qwen3-Next stores q, k, v, z of one key head after another, and b, a likewise; here all q come first, then all k, ..."""
+    """Qwen3-Next stores q, k, v, z of one key head after another, and b, a likewise; here all q come first, then all k ..."""
     per_k_head = c.num_v_heads // c.num_k_heads
 
     def regrouped(name: str, *widths: int) -> np.ndarray:

@@ -5,11 +5,11 @@ gates     g = -exp(A_log) softplus(a + dt_bias),     beta = sigmoid(b)          
 q, k      x / sqrt(sum(x^2) + 1e-6) for each head, and q / sqrt(K)
 state     S <- exp(g) S,   S <- S + k (beta (v - S^T k))^T,   o = S^T q                 (Yang et al. 2024, arXiv:2412.06464)
 
-S [K, V] is a memory that maps keys to values: it fades by exp(g), then the value it holds under k moves towards v by the
-share beta. Value head h reads the q and k of head h // (num_v_heads / num_k_heads).
+S [K, V] is a memory that maps keys to values: it fades by exp(g), then the value it holds under k moves towards v by
+the share beta. Value head h reads the q and k of head h // (num_v_heads / num_k_heads).
 
-`batch` is flat, as in attention.py: the rows of sequence s are query_start_loc[s] .. query_start_loc[s+1], and its states lie
-in slot state_slots[s] and are updated in place. A sequence begins with zeros in its slot.
+`batch` is flat, as in attention.py: the rows of sequence s are query_start_loc[s] .. query_start_loc[s+1], and its states
+lie in slot state_slots[s] and are updated in place. A sequence begins with zeros in its slot.
 """
 
 import numpy as np
@@ -37,7 +37,7 @@ def causal_conv1d(x: np.ndarray, weight: np.ndarray, conv_state: np.ndarray, bat
 
 
 def gdn_gates(a: np.ndarray, b: np.ndarray, A_log: np.ndarray, dt_bias: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """a, b [T, Hv], A_log, dt_bias [Hv] -> g, the logarithm of the decay, and beta, both [T, Hv] f32 (float64 for float64)."""
+    """a, b [T, Hv], A_log, dt_bias [Hv] -> g, the logarithm of the decay, and beta, [T, Hv] f32 (float64 for float64)."""
     a, b = widen(a), widen(b)
     g = -np.exp(A_log.astype(a.dtype)) * np.logaddexp(0, a + dt_bias.astype(a.dtype))
     return g, _sigmoid(b)
