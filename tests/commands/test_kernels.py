@@ -33,7 +33,7 @@ def test_what_is_compiled_ahead_is_found_listed_and_shown(tmp_path, monkeypatch,
     assert main(["kernels", "compile", "copy", "--chip", "sm_80", "--chip", "sm_90a", "--out", str(tmp_path), "--jobs", "1",
                  "--json", str(table)]) == 0
     assert "2 cubins of 1 specialised kernels" in capsys.readouterr().out
-    rows = json.loads(table.read_text())
+    rows = json.loads(table.read_text())["rows"]
     assert [(row["kernel"], row["chip"], row["spill_bytes"], row["problem"]) for row in rows] == \
         [("copy_kernel", chip, 0, "") for chip in ("sm_80", "sm_90a")]
     monkeypatch.setenv("VTLITE_CUBINS", str(tmp_path))

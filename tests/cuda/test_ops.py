@@ -1,5 +1,8 @@
 """What every op promises, driven by its OpSpec: its definition, and the same bits in every circumstance."""
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 from tests.cuda.conftest import DEVICES, marks
@@ -45,3 +48,10 @@ def test_a_row_alone_gives_the_bits_it_has_in_a_batch(trial):
     num_rows = len(trial.host[trial.spec.rows[0]])
     for row in sorted({0, num_rows // 2, num_rows - 1}):
         assert same_bits(trial.row(row).run(), {name: value[row : row + 1] for name, value in batch.items()})
+
+
+RECORDED = np.load(Path(__file__).parents[1] / "golden" / "ops_h200.npz")
+
+
+def test_it_gives_the_recorded_bits_of_an_h200(trial):
+    assert all(np.array_equal(RECORDED[name], value) for name, value in trial.recording().items())

@@ -126,6 +126,8 @@ def _disassemble(cubin: bytes) -> str:
 
 
 def _compile(args: argparse.Namespace) -> int:
+    from importlib.metadata import version
+
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -149,7 +151,8 @@ def _compile(args: argparse.Namespace) -> int:
     rows.sort(key=lambda row: (row.kernel, chips.index(row.chip)))
     _print_table(rows, list(dict.fromkeys(s.kernel.name for s in kernels)), whole=False)
     if args.json:
-        _write_json(args.json, [asdict(row) for row in rows])
+        versions = {"numba-cuda-mlir": version("numba-cuda-mlir")}
+        _write_json(args.json, {"meta": {"versions": versions}, "rows": [asdict(row) for row in rows]})
     problems = [row for row in rows if row.problem]
     for row in problems:
         print(row.problem)
