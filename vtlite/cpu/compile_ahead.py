@@ -2,6 +2,7 @@
 cores compile: what it finishes, this process reads from Numba's cache when it gets there.
 """
 
+import gc
 import os
 import subprocess
 import sys
@@ -22,17 +23,21 @@ def start_if_first_run() -> None:
 
 
 def main() -> None:
-    """Run, on tiny inputs, the operations that a first step reaches last."""
+    """Run, on tiny inputs, the operations that take long to compile and that a first step reaches late."""
     from vtlite import cpu
     from vtlite.cpu.sampling import filter_ids, gumbel_noise
+
+    gc.disable()                             # as in Kernel; this process does nothing else
 
     def zeros(*shape):
         return np.zeros(shape, np.float32)
 
-    batch = SimpleNamespace(query_start_loc=np.array([0, 1]), seq_lens=np.array([1]), block_table=np.zeros((1, 1), np.int32))
+    batch = SimpleNamespace(query_start_loc=np.array([0, 1]), seq_lens=np.array([1]), state_slots=np.array([0]),
+                            block_table=np.zeros((1, 1), np.int32))
     cpu.paged_attention(zeros(1, 2, 8), zeros(2, 1, 8, 2, 8), batch, 1.0)
     gumbel_noise(0, 0, np.arange(4))
     filter_ids(zeros(4), 0, 0.5, 0.0)
+    cpu.gated_delta_rule(zeros(1, 1, 8), zeros(1, 1, 8), zeros(1, 1, 8), zeros(1, 1), zeros(1, 1), zeros(1, 1, 8, 8), batch)
     cpu.silu_and_mul(zeros(1, 8))
 
 

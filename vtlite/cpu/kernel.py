@@ -8,6 +8,7 @@ is why a single launcher serves all kernels: Numba compiles its parallel loop on
 A kernel is compiled, or read from Numba's cache, at its first run. Arrays must be C-contiguous; nothing is checked.
 """
 
+import gc
 import os
 import threading
 from functools import cached_property
@@ -40,7 +41,13 @@ class Kernel:
 
     @cached_property
     def _compiled(self):
-        return cfunc(_SIGNATURE, cache=True, error_model="numpy")(self.function)
+        collecting = gc.isenabled()
+        gc.disable()                     # a quarter of the time would go into looking for garbage in live syntax trees
+        try:
+            return cfunc(_SIGNATURE, cache=True, error_model="numpy")(self.function)
+        finally:
+            if collecting:
+                gc.enable()
 
 
 def run(kernel: Kernel, tasks: int, *arguments: np.ndarray | int | float, parallel: bool = True) -> None:
