@@ -129,7 +129,7 @@ def _sampling_batch(temperature: float, top_k: int, top_p: float) -> SamplingBat
                          one(1, np.uint64), one(9, np.int64), *empty, num_logprobs=-1)
 
 
-def whole_model(model: str | None) -> list[dict]:
+def whole_model(model: str) -> list[dict]:
     """Decode: the fastest 16 tokens in a row of a greedy answer. Prefill: a prompt of 512 tokens to its first token."""
     llm = LLM(model, device="cpu", enable_prefix_caching=False)
     decode_bytes = _bytes_per_token(llm)
@@ -138,7 +138,7 @@ def whole_model(model: str | None) -> list[dict]:
     stamps = [time.perf_counter() for _ in llm.stream([1, 2, 3, 4], params)]
     stamps += [time.perf_counter() for _ in llm.stream([1, 2, 3, 4], params)]
     decode = min(b - a for a, b in zip(stamps, stamps[16:])) / 16 * 1e6
-    prompt = [int(i) for i in np.random.default_rng(0).integers(100, 40000, 512)]
+    prompt = [int(i) for i in np.random.default_rng(0).integers(100, llm.engine.model_config.vocab_size, 512)]
     prefill = best(lambda: next(iter(llm.stream(prompt, params))), 3)
     return [{"name": "model", "case": "decode, 1 token", "us": decode, "bytes": decode_bytes, "tokens": 1,
              "target": DECODE_TARGET},
@@ -173,7 +173,7 @@ def show(rows: list[dict], meta: dict) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", help="a checkpoint directory or a name vtlite knows; default: the default model")
+    parser.add_argument("--model", default="smollm2", help="a checkpoint directory or a name vtlite knows (default: smollm2)")
     parser.add_argument("--json", metavar="FILE", help="write the rows there too")
     options = parser.parse_args()
     rows = machine() + linear() + attention() + sampling() + whole_model(options.model)
