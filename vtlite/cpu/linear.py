@@ -10,13 +10,14 @@ Bytes: 2 N K + 4 T (K + N). Bound by memory below about 16 rows, by fma above.
 from functools import cache
 
 import numpy as np
-from numba import njit
+from numba import get_num_threads, njit
 
 from vtlite.cpu.kernel import Kernel, pointer_to, run
 from vtlite.cpu.simd import LANES, bits, fma, hsum, load, load_one, prefetch, splat
 
 BLOCK = 48                      # outputs per task: 48 rows of W stay in the L2 cache while every row of x passes
-AHEAD = 576                     # elements; about a kilobyte is the best of a wide range
+FEW_ROWS = 4                    # below it W is read once, from memory: then a task is all that one thread reads
+AHEAD = 192                     # elements; the best of a wide range
 SERIAL_PRODUCTS = 1 << 17       # fewer products are over before a second thread has woken
 
 
@@ -25,7 +26,8 @@ def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None,
     """x [T, K] f32, weight [N, K] bf16, f16 or f32, bias [N], residual [T, N] f32 -> [T, N] in `out_dtype` (default f32)."""
     (T, K), N = x.shape, len(weight)
     x, w, y = bits(x), bits(weight), np.empty((T, N), np.float32)
-    run(_kernel(w.dtype.type), -(-N // BLOCK), x, w, y, T, N, K, parallel=T * N * K >= SERIAL_PRODUCTS)
+    block = BLOCK if T >= FEW_ROWS else -(-N // (4 * get_num_threads())) * 4
+    run(_kernel(w.dtype.type), -(-N // block), x, w, y, T, N, K, block, parallel=T * N * K >= SERIAL_PRODUCTS)
     if bias is not None:
         y += bias.astype(np.float32, copy=False)
     if residual is not None:
@@ -39,14 +41,13 @@ def _kernel(weight_type: type) -> Kernel:
     @Kernel
     def block(task, args):
         _block(pointer_to(args[0], np.float32), pointer_to(args[1], weight_type), pointer_to(args[2], np.float32),
-               args[3], args[4], args[5], task * BLOCK)
+               args[3], args[4], args[5], task * args[6], min((task + 1) * args[6], args[4]))
     return block
 
 
 @njit(inline="always")
-def _block(x, w, y, T, N, K, first):
-    """y[:, first : first + BLOCK], by tiles of four rows by three outputs; leftover rows by one row and four outputs."""
-    last = min(first + BLOCK, N)
+def _block(x, w, y, T, N, K, first, last):
+    """y[:, first : last], by tiles of four rows by three outputs; leftover rows by one row and four outputs."""
     tiled = T - T % 4
     for t in range(0, tiled, 4):
         n = first
