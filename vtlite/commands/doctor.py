@@ -18,11 +18,10 @@ BASE = {"ml_dtypes": "ml_dtypes", "safetensors": "safetensors", "tokenizers": "t
 EXTRAS = {     # extra: module, package, what it is for
     "hub": ("huggingface_hub", "huggingface-hub", "models from the Hugging Face Hub"),
     "gguf": ("gguf", "gguf", "smollm2, and vtlite convert"),
-    "gpu": ("cuda.bindings", "cuda-bindings", "running on an NVIDIA GPU"),
-    "cuda": ("numba_cuda_mlir", "numba-cuda-mlir", "compiling GPU kernels"),
+    "gpu": ("cuda.bindings", "cuda-bindings", "running CUDA kernels: vtlite kernels time"),
+    "cuda": ("numba_cuda_mlir", "numba-cuda-mlir", "compiling CUDA kernels: vtlite kernels"),
 }
 ENGINE = ("vtlite.engine.llm", "vtlite.cpu", "vtlite.serve.run")
-NOT_YET = ("gpu", "cuda")     # extras that nothing in this version uses
 OLDEST_PYTHON = (3, 11)
 LITTLE_MEMORY = 1 << 30      # the smallest real model and its KV cache fit into less
 
@@ -68,7 +67,7 @@ def _uses(problems: list[Check], extras: list[Check]) -> list[Check]:
     return [
         Check("generate, chat, serve on the CPU", *cpu),
         Check("the same with --device reference", *cpu),
-        Check("the same with --device cuda", None, "no: this version has no GPU kernels", "leave --device out"),
+        Check("the same with --device cuda", None, "no: no model runs on a GPU yet, only kernels do", "leave --device out"),
         Check("convert", *extra["extra gguf"]),
         Check("models from the Hugging Face Hub", *extra["extra hub"]),
     ]
@@ -116,8 +115,7 @@ def _extra(name: str) -> Check:
     try:
         return Check(f"extra {name}", True, f"{package} {version(package)}: {purpose}")
     except PackageNotFoundError:
-        advice = "nothing: this version runs on the CPU" if name in NOT_YET else f'pip install "vtlite[{name}]"'
-        return Check(f"extra {name}", None, f"{package} is not installed ({purpose})", advice)
+        return Check(f"extra {name}", None, f"{package} is not installed ({purpose})", f'pip install "vtlite[{name}]"')
 
 
 def _processor() -> Check:
@@ -142,7 +140,7 @@ def _nvidia() -> Check:
     try:
         (major, minor), devices = driver()
     except DriverError as error:
-        return Check("NVIDIA GPU", None, str(error), "nothing: this version runs on the CPU")
+        return Check("NVIDIA GPU", None, str(error), "nothing: models run on the CPU")
     if not devices:
         return Check("NVIDIA GPU", None, f"a driver for CUDA {major}.{minor}, but no device", "see what nvidia-smi says")
     names = [f"{d.name} (sm_{''.join(map(str, d.compute_capability))}, {d.memory / 2**30:.0f} GiB)" for d in devices]

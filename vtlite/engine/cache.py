@@ -18,7 +18,7 @@ class BlockPool:
 
     def __init__(self, num_blocks: int, block_size: int, enable_prefix_caching: bool = True):
         self.num_blocks, self.block_size = num_blocks, block_size
-        self._enable_prefix_caching = enable_prefix_caching
+        self.enable_prefix_caching = enable_prefix_caching
         self._references = [0] * num_blocks
         self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(1, num_blocks))
         self._node_of_key: dict[tuple[int, tuple[int, ...]], tuple[int, int]] = {}     # key -> (node, block)
@@ -46,7 +46,7 @@ class BlockPool:
     def match(self, token_ids: list[int]) -> list[tuple[int, int]]:
         """(node, block) of the longest cached prefix in whole blocks, leaving at least one token to compute."""
         hits = []
-        if self._enable_prefix_caching:
+        if self.enable_prefix_caching:
             node = ROOT
             for tokens in self._full_blocks(token_ids, len(token_ids) - 1):
                 found = self._node_of_key.get((node, tokens))
@@ -88,7 +88,7 @@ class BlockPool:
 
     def register(self, request) -> None:
         """Enter the request's full, computed blocks in the prefix index."""
-        if not self._enable_prefix_caching:
+        if not self.enable_prefix_caching:
             return
         start = request.num_registered_blocks
         for tokens in self._full_blocks(request.token_ids, request.num_computed_tokens, start):

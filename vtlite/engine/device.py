@@ -13,7 +13,7 @@ MOST_KV_BYTES = 4 << 30
 def select_ops(device: str):
     """The operations module and activation type for "auto", "cpu", "cuda" or "reference"."""
     if device == "cuda":
-        raise DeviceError("this version of vtlite has no CUDA kernels yet; use --device cpu")
+        raise DeviceError("no model runs on a GPU yet, only kernels do (vtlite kernels); use --device cpu")
     if device == "reference":
         import vtlite.reference as ops
     else:

@@ -108,8 +108,9 @@ class Scheduler:
             else:
                 plan.resets.append(request.state_slot)
                 request.num_cached_tokens = request.num_computed_tokens
-                self.pool.num_queried_tokens += request.num_tokens
-                self.pool.num_hit_tokens += request.num_cached_tokens
+                if self.pool.enable_prefix_caching and request.uses_prefix_cache:
+                    self.pool.num_queried_tokens += request.num_tokens
+                    self.pool.num_hit_tokens += request.num_cached_tokens
             plan.scheduled[request] = num_tokens
             budget -= num_tokens
             self._advance(request, num_tokens)
