@@ -11,7 +11,7 @@ A kernel is compiled, or read from Numba's cache, at its first run. Arrays must 
 import gc
 import os
 import threading
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
@@ -63,9 +63,12 @@ def run(kernel: Kernel, tasks: int, *arguments: np.ndarray | int | float, parall
 def _slot(argument: np.ndarray | int | float) -> int:
     if isinstance(argument, np.ndarray):
         return _address(argument.reshape(-1))
-    if isinstance(argument, float):
-        return int(np.float64(argument).view(np.int64))
-    return argument
+    return _float_bits(argument) if isinstance(argument, float) else argument
+
+
+@cache
+def _float_bits(value: float) -> int:
+    return int(np.float64(value).view(np.int64))
 
 
 @njit(cache=True)
