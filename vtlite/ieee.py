@@ -20,7 +20,7 @@ def fma(a, b, c):
         product = np.multiply(a, b, dtype=np.float64)
         total = np.add(product, c, dtype=np.float64)
         rest = total - product
-        error = (product - (total - rest)) + (np.float64(c) - rest)      # total + error is the exact sum
+        error = (product - (total - rest)) + np.subtract(c, rest, dtype=np.float64)      # total + error is the exact sum
         bits = total.view(np.int64)
         even_and_inexact = np.isfinite(total) & (error != 0) & (bits & 1 == 0)
         towards = np.where((error > 0) == (total > 0), 1, -1)
