@@ -6,6 +6,7 @@ import gc
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,8 +19,11 @@ MARK = "VTLITE_COMPILING_AHEAD"
 def start_if_first_run() -> None:
     """Start the second process, if nothing was found in Numba's cache."""
     if not compiled_before() and MARK not in os.environ:
-        subprocess.Popen([sys.executable, "-m", "vtlite.cpu.compile_ahead"], env=os.environ | {MARK: "1"},
-                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        here = str(Path(__file__).parents[2])                       # this package, not one that lies in the current folder
+        path = os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
+        subprocess.Popen([sys.executable, "-P", "-m", "vtlite.cpu.compile_ahead"],
+                         env=os.environ | {MARK: "1", "PYTHONPATH": path}, stdin=subprocess.DEVNULL,
+                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def main() -> None:

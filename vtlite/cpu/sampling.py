@@ -41,14 +41,14 @@ def filter_ids(z: np.ndarray, top_k: int, top_p: float, min_p: float) -> np.ndar
         keep &= z >= np.partition(z, len(z) - top_k)[len(z) - top_k]
     if top_p < 1:
         values = np.sort(z[keep])
-        keep &= z >= _top_p_threshold(values, _mass(values), top_p)
+        mass = _mass(values)
+        keep &= z >= _top_p_threshold(values, mass, top_p * float(mass.sum()))
     return np.flatnonzero(keep)
 
 
 @njit(cache=True)
-def _top_p_threshold(values, mass, top_p):
-    """The lowest of the ascending values whose strictly larger values hold less than top_p of all mass."""
-    enough = top_p * np.float64(mass.sum())
+def _top_p_threshold(values, mass, enough):
+    """The lowest of the ascending values whose strictly larger values hold less mass than `enough`."""
     above, i = 0, values.size - 1
     threshold = values[i]
     while i >= 0 and above < enough:
