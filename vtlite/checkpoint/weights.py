@@ -1,7 +1,6 @@
 """The tensors of one checkpoint directory, handed to a model by name, with an account of what was used."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +21,6 @@ class Weights:
     model did not ask for means the two disagree about the architecture, and is an error, not a detail.
     """
 
-    # Gives the memory, for a shape and a dtype, that tensors are copied to; None leaves them on the mapped files.
-    allocate: Callable[[tuple[int, ...], np.dtype], np.ndarray] | None = None
-
     def __init__(self, directory: str | Path):
         self.directory = Path(directory)
         self._file_of = self._open()
@@ -34,31 +30,32 @@ class Weights:
         return name in self._file_of
 
     @property
-    def num_bytes(self) -> int:
-        """Bytes of all tensors."""
-        return sum(file.tensor(name).nbytes for name, file in self._file_of.items())
-
-    @property
     def names(self) -> list[str]:
         return sorted(self._file_of)
 
     def take(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
-        """The tensor `name` in the dtype it has on disk (bfloat16, float16, float32).
+        """The tensor `name`: read-only, on the mapped file, in the dtype it has there (bfloat16, float16, float32).
 
         CheckpointError if it is missing, has another shape, or is not a float tensor.
         """
-        mapped = self._mapped(name, shape)
-        if self.allocate is None:
-            return mapped
-        copy = self.allocate(mapped.shape, mapped.dtype)
-        copy[...] = mapped
-        return copy
+        file = self._file_of.get(name)
+        if file is None:
+            raise CheckpointError(f"{self.directory}: tensor {name!r} of shape {list(shape)} is missing from the "
+                                  f"checkpoint{self._nearest(name)}")
+        if file.shape(name) != tuple(shape):
+            raise CheckpointError(f"{file.path}: tensor {name!r}: expected shape {list(shape)} from config.json, "
+                                  f"found {list(file.shape(name))}")
+        if file.dtype(name) not in _FLOATS:
+            raise CheckpointError(f"{file.path}: tensor {name!r}: expected one of {', '.join(_FLOATS)}, found "
+                                  f"{file.dtype(name)}; quantised weights are not implemented")
+        self._unused.discard(name)
+        return file.tensor(name)
 
     def take_stacked(self, names: list[str], shapes: list[tuple[int, ...]]) -> np.ndarray:
         """The tensors one below another (along axis 0) in a new array, in float32 if their dtypes differ."""
-        parts = [self._mapped(name, shape) for name, shape in zip(names, shapes, strict=True)]
+        parts = [self.take(name, shape) for name, shape in zip(names, shapes, strict=True)]
         dtype = parts[0].dtype if len({part.dtype for part in parts}) == 1 else np.dtype(np.float32)
-        stacked = (self.allocate or np.empty)((sum(len(part) for part in parts), *parts[0].shape[1:]), dtype)
+        stacked = np.empty((sum(len(part) for part in parts), *parts[0].shape[1:]), dtype)
         row = 0
         for part in parts:
             stacked[row:row + len(part)] = part
@@ -84,21 +81,6 @@ class Weights:
         raise CheckpointError(f"{self.directory}: the model does not use {len(names)} of the checkpoint's "
                               f"{len(self._file_of)} tensors: {shown}{more}; config.json and the weights disagree, "
                               "or this variant is not implemented")
-
-    def _mapped(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
-        """The checked tensor, read-only on the mapped file, counted as used."""
-        file = self._file_of.get(name)
-        if file is None:
-            raise CheckpointError(f"{self.directory}: tensor {name!r} of shape {list(shape)} is missing from the "
-                                  f"checkpoint{self._nearest(name)}")
-        if file.shape(name) != tuple(shape):
-            raise CheckpointError(f"{file.path}: tensor {name!r}: expected shape {list(shape)} from config.json, "
-                                  f"found {list(file.shape(name))}")
-        if file.dtype(name) not in _FLOATS:
-            raise CheckpointError(f"{file.path}: tensor {name!r}: expected one of {', '.join(_FLOATS)}, found "
-                                  f"{file.dtype(name)}; quantised weights are not implemented")
-        self._unused.discard(name)
-        return file.tensor(name)
 
     def _open(self) -> dict[str, SafetensorsFile]:
         if not self.directory.is_dir():

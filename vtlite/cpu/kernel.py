@@ -2,8 +2,8 @@
 
 A kernel is a function `(task, args)` with no result. `args` points to 64-bit slots, in the order of `run`'s arguments:
 addresses of arrays, integers, and floats by their float64 bits; `pointer_to` and `float_in` read them. That one shape
-is why a single launcher serves all kernels: Numba compiles its parallel loop once, in half a second, and a launch costs
-4 us instead of a parallel loop of its own for each kernel, at seconds and 30 us apiece.
+is why a single launcher serves all kernels: Numba compiles its parallel loop once, in half a second, instead of one for
+each kernel, at two seconds apiece; an empty launch takes 4 us.
 
 A kernel is compiled, or read from Numba's cache, at its first run. Arrays must be C-contiguous; nothing is checked.
 """
@@ -19,8 +19,8 @@ from llvmlite import ir
 from numba import cfunc, njit, prange, types
 from numba.extending import intrinsic
 
-# libgomp's threads spin when they have nothing to do. This is about 0.3 ms: longer than the pause between two launches
-# of a decode step, short enough to leave the core to others soon. It must be said before libgomp is loaded.
+# libgomp's threads spin when they have nothing to do. This should be a few tenths of a millisecond: longer than the pause between
+# two launches of a decode step, short enough to leave the core to others soon; no setting was clearly faster. It must be said before libgomp is loaded.
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
 SERIAL_BELOW = 1 << 15            # elements of a cheap operation: fewer are over before a second thread has woken

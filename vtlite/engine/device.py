@@ -1,4 +1,4 @@
-"""Which wing of the operations serves, where its weights lie, and how much memory its KV cache may take."""
+"""Which wing of the operations serves, and how much memory its KV cache may take."""
 
 import os
 from pathlib import Path
@@ -21,14 +21,6 @@ def select_ops(device: str):
         from vtlite.cpu.compile_ahead import start_if_first_run
         start_if_first_run()
     return ops, np.dtype(np.float32)
-
-
-def weight_allocator(device: str, num_bytes: int):
-    """Where `num_bytes` of weights should be copied to (see `Weights.allocate`), or None to use them where they are."""
-    if device in ("auto", "cpu") and 2 * num_bytes <= available_bytes():
-        from vtlite.cpu.memory import WeightMemory
-        return WeightMemory().allocate
-    return None
 
 
 def default_kv_cache_bytes() -> int:

@@ -11,7 +11,7 @@ from vtlite.checkpoint.weights import Weights
 from vtlite.config import EngineConfig, ModelConfig
 from vtlite.engine.cache import BlockPool
 from vtlite.engine.detokenizer import Detokenizer
-from vtlite.engine.device import default_kv_cache_bytes, select_ops, weight_allocator
+from vtlite.engine.device import default_kv_cache_bytes, select_ops
 from vtlite.engine.outputs import Delta
 from vtlite.engine.request import Request, draw_seed
 from vtlite.engine.runner import Runner
@@ -35,9 +35,7 @@ class Engine:
         ops, dtype = select_ops(config.device)
         self.model_config = ModelConfig.read(self.directory)
         self.tokenizer = Tokenizer(self.directory)
-        weights = Weights(self.directory)
-        weights.allocate = weight_allocator(config.device, weights.num_bytes)
-        self.model = load_model(self.model_config, weights, ops, dtype)
+        self.model = load_model(self.model_config, Weights(self.directory), ops, dtype)
         self.max_model_len, num_blocks = self._fit()
         max_num_seqs = self._fit_states()
         self.pool = BlockPool(num_blocks, config.block_size, self._prefix_caching())
