@@ -31,8 +31,7 @@ def test_gauges_follow_running_and_waiting_requests(checkpoint):
         with live.http.stream("POST", "/v1/completions", json=body):
             wait_until(lambda: len(live.llm._streams) == 3)
             live.gate.let(2)
-            wait_until(lambda: live.metric("vllm:num_requests_running") == 2)
-            assert live.metric("vllm:num_requests_waiting") == 1
+            wait_until(lambda: (live.metric("vllm:num_requests_running"), live.metric("vllm:num_requests_waiting")) == (2, 1))
             assert live.metric("vllm:kv_cache_usage_perc") == pytest.approx(2 / 40)
             live.gate.open()
         wait_until(lambda: live.idle)
