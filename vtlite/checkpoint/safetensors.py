@@ -8,7 +8,7 @@ Offsets count from the end of the header. The format: https://huggingface.co/doc
 import json
 import math
 import mmap
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +27,7 @@ DTYPES = {
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 MAX_HEADER_BYTES = 100_000_000
 MAX_DIMS = 32
+PIECE_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,24 @@ class SafetensorsFile:
         array = np.require(array.reshape(entry.shape), requirements="A")
         array.flags.writeable = False
         return array
+
+    def num_bytes(self, name: str) -> int:
+        entry = self._entry(name)
+        return entry.end - entry.begin
+
+    def pieces(self, name: str) -> Iterator[np.ndarray]:
+        """The tensor cut along its first axis into parts of about PIECE_BYTES, to be read one after another: the pages of
+        one leave this process's memory when the next is asked for."""
+        tensor, start = self.tensor(name), self._data_start + self._entry(name).begin
+        row_bytes = tensor[:1].nbytes
+        rows = max(1, PIECE_BYTES // max(row_bytes, 1))
+        for first in range(0, len(tensor), rows):
+            yield tensor[first : first + rows]
+            if hasattr(mmap, "MADV_DONTNEED"):
+                begin = start + first * row_bytes
+                aligned = begin - begin % mmap.PAGESIZE
+                length = min(begin + rows * row_bytes, self._size) - aligned
+                self._map.madvise(mmap.MADV_DONTNEED, aligned, length)
 
     def _entry(self, name: str) -> TensorEntry:
         if name not in self._entries:

@@ -1,6 +1,7 @@
 """The tensors of one checkpoint directory, handed to a model by name, with an account of what was used."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +20,13 @@ class Weights:
 
     A model takes each tensor by the shape its config implies, then calls `finish`: a tensor of the file that the
     model did not ask for means the two disagree about the architecture, and is an error, not a detail.
+
+    `upload(shape, pieces, dtype)` puts tensors where the model runs: it makes an array of the pieces, one below another.
+    Without it tensors stay on the mapped file.
     """
 
-    def __init__(self, directory: str | Path):
-        self.directory = Path(directory)
+    def __init__(self, directory: str | Path, upload: Callable | None = None):
+        self.directory, self._upload = Path(directory), upload
         self._file_of = self._open()
         self._unused = set(self._file_of)
 
@@ -33,11 +37,45 @@ class Weights:
     def names(self) -> list[str]:
         return sorted(self._file_of)
 
-    def take(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
-        """The tensor `name`: read-only, on the mapped file, in the dtype it has there (bfloat16, float16, float32).
+    @property
+    def num_bytes(self) -> int:
+        """What all tensors take in the files."""
+        return sum(file.num_bytes(name) for name, file in self._file_of.items())
 
-        CheckpointError if it is missing, has another shape, or is not a float tensor.
+    def take(self, name: str, shape: tuple[int, ...], dtype=None):
+        """The tensor `name` where the model runs; see `take_stacked`."""
+        return self.take_stacked([name], [shape], dtype)
+
+    def take_stacked(self, names: list[str], shapes: list[tuple[int, ...]], dtype=None):
+        """The tensors one below another (along axis 0), where the model runs.
+
+        `dtype` None is what the wing computes with: on a device bfloat16; else what is stored, float32 if that differs.
+        A single tensor is not copied: it stays read-only on the mapped file. CheckpointError as in `read`.
         """
+        if self._upload is not None:
+            files = [self._file(name, shape) for name, shape in zip(names, shapes, strict=True)]
+            rows = sum(shape[0] for shape in shapes)
+            return self._upload((rows, *shapes[0][1:]), (piece for file, name in zip(files, names) for piece in file.pieces(name)), dtype)
+        parts = [self.read(name, shape) for name, shape in zip(names, shapes, strict=True)]
+        if dtype is None:
+            dtype = parts[0].dtype if len({part.dtype for part in parts}) == 1 else np.dtype(np.float32)
+        return parts[0].astype(dtype, copy=False) if len(parts) == 1 else np.concatenate(parts, dtype=dtype, casting="unsafe")
+
+    def place(self, array: np.ndarray, dtype=None):
+        """An array that the model made, such as one of `read` rearranged, where the model runs; `dtype` as in `take`."""
+        if self._upload is not None:
+            return self._upload(array.shape, [array], dtype)
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    def read(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        """The tensor `name` on the host: read-only, on the mapped file, in the dtype it has there.
+
+        CheckpointError if it is missing, has another shape, or is not a float tensor (bfloat16, float16, float32).
+        """
+        return self._file(name, shape).tensor(name)
+
+    def _file(self, name: str, shape: tuple[int, ...]) -> SafetensorsFile:
+        """The file of a tensor, which counts as used from now on."""
         file = self._file_of.get(name)
         if file is None:
             raise CheckpointError(f"{self.directory}: tensor {name!r} of shape {list(shape)} is missing from the "
@@ -49,18 +87,7 @@ class Weights:
             raise CheckpointError(f"{file.path}: tensor {name!r}: expected one of {', '.join(_FLOATS)}, found "
                                   f"{file.dtype(name)}; quantised weights are not implemented")
         self._unused.discard(name)
-        return file.tensor(name)
-
-    def take_stacked(self, names: list[str], shapes: list[tuple[int, ...]]) -> np.ndarray:
-        """The tensors one below another (along axis 0) in a new array, in float32 if their dtypes differ."""
-        parts = [self.take(name, shape) for name, shape in zip(names, shapes, strict=True)]
-        dtype = parts[0].dtype if len({part.dtype for part in parts}) == 1 else np.dtype(np.float32)
-        stacked = np.empty((sum(len(part) for part in parts), *parts[0].shape[1:]), dtype)
-        row = 0
-        for part in parts:
-            stacked[row:row + len(part)] = part
-            row += len(part)
-        return stacked
+        return file
 
     def ignore(self, pattern: str, reason: str = "") -> list[str]:
         """Count tensors whose whole name matches the regex `pattern` as used; returns their names.

@@ -131,6 +131,7 @@ class Llama:
             self.lm_head = self.embed_tokens
         else:
             self.lm_head = weights.take("lm_head.weight", (c.vocab_size, c.hidden_size))
+        self.inv_freq = weights.place(c.inv_freq, np.float32)
         weights.ignore(r".*\.rotary_emb\.inv_freq", "derived from config.json")
 
     @property
@@ -141,7 +142,7 @@ class Llama:
     def forward(self, batch, kv_cache, states=()) -> np.ndarray:
         """One step over a `Batch` of T tokens; kv_cache holds one array per layer. Returns logits [L, vocab] f32."""
         ops, c = self.ops, self.config
-        cos, sin = ops.rope_cos_sin(batch.positions, c.inv_freq)                              # [T, head_dim / 2]
+        cos, sin = ops.rope_cos_sin(batch.positions, self.inv_freq)                           # [T, head_dim / 2]
         h = tap("model.embed_tokens", ops.embedding(batch.input_ids, self.embed_tokens, self.dtype))
         for i, layer in enumerate(self.layers):
             x = tap(f"model.layers.{i}.input_layernorm", ops.rms_norm(h, layer.input_layernorm, c.rms_norm_eps))
@@ -152,7 +153,7 @@ class Llama:
             gate_up = ops.linear(x, layer.gate_up_proj, layer.gate_up_bias)
             h = ops.linear(ops.silu_and_mul(gate_up), layer.down_proj, layer.down_bias, residual=h)
             tap(f"model.layers.{i}", h)
-        h = tap("model.norm", ops.rms_norm(h[batch.logits_indices], self.norm, c.rms_norm_eps))
+        h = tap("model.norm", ops.rms_norm(ops.gather_rows(h, batch.logits_indices), self.norm, c.rms_norm_eps))
         return tap("lm_head", ops.linear(h, self.lm_head, out_dtype=np.float32))
 
     def _attention(self, layer: Layer, x, cos, sin, batch, kv):

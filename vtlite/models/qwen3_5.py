@@ -122,7 +122,7 @@ class DeltaNet:
     conv1d: np.ndarray                       # [W, conv] f32, transposed so that the channels of one tap lie together
     A_log: np.ndarray                        # [Hv] f32
     dt_bias: np.ndarray                      # [Hv] f32
-    norm: np.ndarray                         # [head_v_dim], not zero-centred
+    norm: np.ndarray                         # [head_v_dim] f32, not zero-centred
     out_proj: np.ndarray                     # [hidden, v]
 
 
@@ -161,6 +161,7 @@ class Qwen3_5:
             self.lm_head = self.embed_tokens
         else:
             self.lm_head = weights.take("lm_head.weight", (c.vocab_size, c.hidden_size))
+        self.inv_freq = weights.place(c.inv_freq, np.float32)
         unread = (weights.ignore(r"model\.visual\..*", "the image encoder; text alone never meets it")
                   + weights.ignore(r"mtp\..*", "the head that drafts a second token; plain decoding does without"))
         if unread:
@@ -186,7 +187,7 @@ class Qwen3_5:
         """
         ops, c = self.ops, self.config
         kv_cache, states = iter(kv_cache), iter(states)
-        cos, sin = ops.rope_cos_sin(batch.positions, c.inv_freq)                              # [T, rotary_dim / 2]
+        cos, sin = ops.rope_cos_sin(batch.positions, self.inv_freq)                           # [T, rotary_dim / 2]
         h = tap("model.embed_tokens", ops.embedding(batch.input_ids, self.embed_tokens, self.dtype))
         for i, layer in enumerate(self.layers):
             x = tap(f"model.layers.{i}.input_layernorm", ops.rms_norm(h, layer.input_layernorm, c.rms_norm_eps, True))
@@ -198,7 +199,7 @@ class Qwen3_5:
                     ops.rms_norm(h, layer.post_attention_layernorm, c.rms_norm_eps, True))
             h = ops.linear(ops.silu_and_mul(ops.linear(x, layer.gate_up_proj)), layer.down_proj, residual=h)
             tap(f"model.layers.{i}", h)
-        h = tap("model.norm", ops.rms_norm(h[batch.logits_indices], self.norm, c.rms_norm_eps, True))
+        h = tap("model.norm", ops.rms_norm(ops.gather_rows(h, batch.logits_indices), self.norm, c.rms_norm_eps, True))
         return tap("lm_head", ops.linear(h, self.lm_head, out_dtype=np.float32))
 
     def _delta_net(self, mixer: DeltaNet, x, h, batch, conv_state, recurrent_state):
@@ -246,14 +247,14 @@ def _load_delta_net(c: Qwen3_5Config, weights, prefix: str) -> DeltaNet:
         qkvz, ba = (weights.take_stacked([f"{prefix}in_proj_{part}.weight" for part in parts],
                                          [(rows, c.hidden_size) for rows in parts.values()])
                     for parts in ({"qkv": c.conv_size, "z": c.v_size}, {"b": c.num_v_heads, "a": c.num_v_heads}))
-    conv1d = weights.take(prefix + "conv1d.weight", (c.conv_size, 1, c.conv_width))
+    conv1d = weights.read(prefix + "conv1d.weight", (c.conv_size, 1, c.conv_width))
     return DeltaNet(
         in_proj_qkvz=qkvz,
         in_proj_ba=ba,
-        conv1d=np.ascontiguousarray(conv1d[:, 0].T, np.float32),
-        A_log=weights.take(prefix + "A_log", (c.num_v_heads,)).astype(np.float32),
-        dt_bias=weights.take(prefix + "dt_bias", (c.num_v_heads,)).astype(np.float32),
-        norm=weights.take(prefix + "norm.weight", (c.head_v_dim,)),
+        conv1d=weights.place(np.ascontiguousarray(conv1d[:, 0].T, np.float32), np.float32),
+        A_log=weights.take(prefix + "A_log", (c.num_v_heads,), np.float32),
+        dt_bias=weights.take(prefix + "dt_bias", (c.num_v_heads,), np.float32),
+        norm=weights.take(prefix + "norm.weight", (c.head_v_dim,), np.float32),
         out_proj=weights.take(prefix + "out_proj.weight", (c.hidden_size, c.v_size)),
     )
 
@@ -264,9 +265,9 @@ def _split_fused(c: Qwen3_5Config, weights, prefix: str) -> tuple[np.ndarray, np
 
     def regrouped(name: str, *widths: int) -> np.ndarray:
         """[Hk * sum(widths), hidden] -> the same rows, part by part instead of head by head."""
-        rows = weights.take(prefix + name, (c.num_k_heads * sum(widths), c.hidden_size))
+        rows = weights.read(prefix + name, (c.num_k_heads * sum(widths), c.hidden_size))
         parts = np.split(rows.reshape(c.num_k_heads, -1, c.hidden_size), np.cumsum(widths)[:-1], axis=1)
-        return np.concatenate([part.reshape(-1, c.hidden_size) for part in parts])
+        return weights.place(np.concatenate([part.reshape(-1, c.hidden_size) for part in parts]))
 
     v = per_k_head * c.head_v_dim
     return (regrouped("in_proj_qkvz.weight", c.head_k_dim, c.head_k_dim, v, v),
