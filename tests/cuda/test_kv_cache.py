@@ -13,7 +13,7 @@ def inputs(device, **case):
 
 
 def test_tokens_one_at_a_time_leave_the_cache_of_a_batch(device):
-    x = inputs(device, T=5, H=2, D=24, blocks=2)
+    x = inputs(device, T=5, H=2, D=16, blocks=2)
     one_by_one = device.array(x["kv"].numpy())
     write_kv(**x)
     for t in range(5):

@@ -10,7 +10,7 @@ from vtlite.cuda.norm import rms_norm
 from vtlite.cuda.rope import rotary
 from vtlite.errors import DeviceError
 
-T, H, HKV, D = 3, 4, 2, 16
+T, H, HKV, D = 3, 9, 3, 64            # heads and head_dim of OpSpec cases
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_kv_write(device, qkv):
 
 def test_other_kernels_refuse_gaps(device, qkv):
     q = qkv[0][0]
-    with pytest.raises(DeviceError, match=r"x \[3, 4, 16\] has strides \[256, 32, 2\]; this kernel takes contiguous arrays"):
+    with pytest.raises(DeviceError, match=r"x \[3, 9, 64\] has strides \[1920, 128, 2\]; this kernel takes contiguous arrays"):
         sigmoid_gate(q, q)
 
 

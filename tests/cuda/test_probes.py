@@ -67,20 +67,46 @@ def test_arithmetic_in_a_kernel_is_that_of_numpy():
         np.testing.assert_array_equal(out[name], want.astype(np.int64).astype(np.uint32), err_msg=name)
 
 
+def difference(name, got, want, operands) -> str:
+    """How the results of a probe called `name` differ, with the operands of the first that do; "" if they do not."""
+    same = got == want
+    if name in FLOATS:
+        same |= np.isnan(got.view(np.float32)) & np.isnan(want.view(np.float32))
+    elif name in NARROW:
+        same |= np.array([has_nan(name, int(bits)) for bits in want])
+    if same.all():
+        return ""
+    at = int(np.argmin(same))
+    x, y, z, a, b = (operand[at] for operand in operands)
+    return (f"{name}: {(~same).sum()} of {len(same)} differ; the first gives {got[at]:#010x}, emulated {want[at]:#010x}, of "
+            f"x={float(x).hex()} y={float(y).hex()} z={float(z).hex()} a={a:#010x} b={b:#010x}")
+
+
+@pytest.fixture(scope="module")
+def on_gpu():
+    return probed(open_device("0"), 1024)[0]
+
+
+@pytest.fixture(scope="module")
+def emulated():
+    out, *operands = probed(EmulatedDevice(), 1024)
+    return out, operands
+
+
 @pytest.mark.gpu
-def test_arithmetic_on_the_gpu_has_the_bits_of_the_emulator():
-    got, want = probed(open_device("0"), 1024)[0], probed(EmulatedDevice(), 1024)[0]
-    different = {}
-    for name in RESULTS:
-        same = got[name] == want[name]
-        if name in FLOATS:
-            same |= np.isnan(got[name].view(np.float32)) & np.isnan(want[name].view(np.float32))
-        elif name in NARROW:
-            same |= [has_nan(name, int(bits)) for bits in want[name]]
-        if not same.all():
-            at = int(np.argmin(same))
-            different[name] = f"{(~same).sum()} differ, the first: {got[name][at]:#x}, emulated {want[name][at]:#x}"
-    assert not different
+@pytest.mark.parametrize("name", RESULTS)
+def test_on_the_gpu_it_has_the_bits_of_the_emulator(on_gpu, emulated, name):
+    out, operands = emulated
+    assert difference(name, np.ascontiguousarray(on_gpu[name]), np.ascontiguousarray(out[name]), operands) == ""
+
+
+def test_a_difference_is_told_with_its_operands_and_a_nan_is_none():
+    want = np.array([0x3F800000, 0x7FC00000], np.uint32)
+    x, a = np.array([1.5, np.nan], np.float32), np.array([2, 3], np.uint32)
+    assert difference("div", want, want, (x, x, x, a, a)) == difference("div", want ^ np.uint32([0, 1]), want, (x, x, x, a, a)) == ""
+    told = difference("div", want ^ np.uint32([1, 0]), want, (x, x, x, a, a))
+    assert told.startswith("div: 1 of 2 differ; the first gives 0x3f800001, emulated 0x3f800000, of x=0x1.8000000000000p+0 ")
+    assert difference("popc", want ^ np.uint32([0, 1]), want, (x, x, x, a, a)).startswith("popc: 1 of 2 differ")
 
 
 def has_nan(name, bits):
