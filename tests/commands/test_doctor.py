@@ -34,6 +34,14 @@ def test_a_sound_installation_would_run_and_is_described(examine):
     assert all(check["ok"] or check["next"] for check in checks.values()), "what is missing has a next action"
 
 
+def test_memory_is_the_container_s_where_that_is_less(examine, monkeypatch):
+    from vtlite.engine import host_memory
+    monkeypatch.setattr(host_memory, "host_memory", lambda: host_memory.HostMemory(1 << 29, 16 << 30, 2 << 30))
+    memory = examine()[1]["memory"]
+    assert memory["found"] == "0.5 GiB free of the 2.0 GiB that this container may use (the machine has 16.0 GiB)"
+    assert "close other programs" in memory["next"]
+
+
 def test_tables_hold_every_check(examine, monkeypatch, capsys):
     _, checks, uses = examine()
     monkeypatch.setenv("COLUMNS", "200")

@@ -158,10 +158,17 @@ def _engine() -> Check:
 
 
 def _memory() -> Check:
-    from vtlite.engine.device import available_bytes
-    free = available_bytes()
-    return Check("memory", True, f"{free / 2**30:.1f} GiB free",
-                 "close other programs: even a small model wants 1 GiB" if free < LITTLE_MEMORY else "")
+    from vtlite.engine.host_memory import host_memory
+    memory = host_memory()
+    of = f"the machine's {_gib(memory.total)}"
+    if memory.container_limit is not None:
+        of = f"the {_gib(memory.container_limit)} that this container may use (the machine has {_gib(memory.total)})"
+    return Check("memory", True, f"{_gib(memory.available)} free of {of}",
+                 "close other programs: even a small model wants 1 GiB" if memory.available < LITTLE_MEMORY else "")
+
+
+def _gib(nbytes: int) -> str:
+    return f"{nbytes / 2**30:.1f} GiB"
 
 
 def _cache_folder() -> Check:
