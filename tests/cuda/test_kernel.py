@@ -1,8 +1,11 @@
 """Kernels and their specialisations: constants in force everywhere, the original code, mistakes refused by name."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.cuda import small_kernels as small
+from vtlite import cuda as cuda_wing
 from vtlite.cuda import all_kernels
 from vtlite.cuda.binding import bind, functions_reached
 from vtlite.cuda.kernel import kernel
@@ -74,3 +77,16 @@ def test_every_kernel_of_the_package_can_be_prebuilt():
         names = [specialized.name for specialized in made.to_prebuild()]
         assert names and len(set(names)) == len(names), made.name
         assert all(32 <= specialized.threads <= 1024 for specialized in made.to_prebuild()), made.name
+
+
+def test_a_family_that_does_not_list_its_specs_is_named(monkeypatch):
+    monkeypatch.setattr(cuda_wing, "FAMILIES", (*cuda_wing.FAMILIES, "reduction"))
+    with pytest.raises(TypeError, match=r"vtlite\.cuda\.reduction is one of FAMILIES and has no SPECS"):
+        cuda_wing.all_specs()
+
+
+def test_every_file_with_kernels_belongs_to_a_family():
+    known = {kernel.function.__module__ for kernel in cuda_wing.all_kernels()}
+    folder = Path(cuda_wing.__file__).parent
+    files = [path.stem for path in folder.glob("*.py") if "\n@kernel(" in path.read_text()]
+    assert [name for name in files if f"vtlite.cuda.{name}" not in known] == []

@@ -4,7 +4,6 @@ Importing a kernel module imports no compiler and needs no GPU. FAMILIES names t
 """
 
 from importlib import import_module
-from importlib.util import find_spec
 
 FAMILIES = ("bandwidth", "probes", "probe_arithmetic", "norm", "rope", "embed", "activation", "kv_cache", "sampling")
 
@@ -17,9 +16,14 @@ def all_kernels() -> list:
 
 
 def all_specs() -> dict:
-    """Every op's OpSpec by name."""
-    return {spec.name: spec for family in _families() for spec in getattr(family, "SPECS", ())}
+    """Every op's OpSpec by name. TypeError for a family that does not say which it has."""
+    specs = {}
+    for family in _families():
+        if not hasattr(family, "SPECS"):
+            raise TypeError(f"{family.__name__} is one of FAMILIES and has no SPECS: list its OpSpecs there, () if its definition lies elsewhere")
+        specs |= {spec.name: spec for spec in family.SPECS}
+    return specs
 
 
 def _families() -> list:
-    return [import_module(f"{__name__}.{family}") for family in FAMILIES if find_spec(f"{__name__}.{family}")]
+    return [import_module(f"{__name__}.{family}") for family in FAMILIES]
