@@ -1,10 +1,13 @@
 """What the runtime costs on a GPU, what its memory gives, and how near to that every kernel comes.
 
-    python -m bench.gpu_checks --out bench/results/h200-kernels.json [--only norm act]
+    python -m bench.gpu_checks --out bench/results/h200-kernels.json [--only norm act launch.host]
 
 Rows: launch.host (a prepared launch, and one packed on the spot), graph.node (a graph of 1,000 launches), start.warm (a new
 process opens the device and loads every prebuilt cubin), then each OpSpec's bench cases. Cubins come from VTLITE_CUBINS or the
 package where there is no compiler. Limits that are promised stand in LIMITS; exit code 1 if one is missed or a result is wrong.
+
+The file is whole after every check, so that a run that is cut short has told what it found; all that is printed, and
+the traceback of what fails, is kept beside it (h200-kernels.log).
 """
 
 import argparse
@@ -15,6 +18,8 @@ import statistics
 import subprocess
 import sys
 import time
+import traceback
+from collections.abc import Callable
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -22,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from vtlite.cuda import all_specs, bandwidth, device
-from vtlite.cuda.timing import measure_ceilings, time_op
+from vtlite.cuda.timing import Ceilings, measure_ceilings, time_op
 
 ROOT = Path(__file__).parents[1]
 LIMITS = {("launch.host", "prepared"): 8.0, ("graph.node", "1000 nodes"): 1.0, ("start.warm", "all prebuilt"): 2e6}      # us
@@ -114,33 +119,52 @@ def exchange(gpu) -> list[dict]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True, help="JSON file to write")
-    parser.add_argument("--only", nargs="+", default=[], help="only ops whose name starts so")
+    parser.add_argument("--out", type=Path, required=True, help="JSON file to write; the log goes beside it")
+    parser.add_argument("--only", nargs="+", action="extend", default=[], metavar="NAME", help="only groups whose name starts so")
     args = parser.parse_args()
     gpu = device.current()
-    ceilings = measure_ceilings(gpu)
-    print(f"{gpu}: copy {ceilings.copy_tbps:.2f} TB/s, read {ceilings.read_tbps:.2f} TB/s", flush=True)
-    checks = {"launch.host": lambda: launch_host(gpu), "graph.node": lambda: graph_node(gpu), "start.warm": start_warm,
-              "exchange.torch": lambda: exchange(gpu)}
-    for name, spec in all_specs().items():
-        if not args.only or name.startswith(tuple(args.only)):
-            for case in spec.bench_cases:
-                checks[f"{name} {case}"] = lambda spec=spec, case=case: [time_op(gpu, spec, case, ceilings)]
-    rows = []
-    for name, check in checks.items():
-        try:
-            made = check()
-        except Exception as error:                      # one failure must not cost the other results of a run
-            made = [{"name": name, "case": "", "ok": False, "problem": f"{type(error).__name__}: {error}"}]
-        for row in made:
-            row["ok"] &= row.get("us", 0) <= LIMITS.get((row["name"], str(row["case"])), float("inf"))
-            print(json.dumps(row), flush=True)
-        rows += made
-    write(args.out, gpu, ceilings, rows)
+    chosen = {name: check for name, check in groups(gpu).items() if not args.only or name.startswith(tuple(args.only))}
+    if not chosen:
+        parser.error(f"no group's name starts with {' or '.join(args.only)}; there are {', '.join(groups(gpu))}")
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    with args.out.with_suffix(".log").open("w") as log:
+        def say(text: str) -> None:
+            print(text, flush=True)
+            print(text, file=log, flush=True)
+
+        ceilings = measure_ceilings(gpu)
+        say(f"{gpu}: copy {ceilings.copy_tbps:.2f} TB/s, read {ceilings.read_tbps:.2f} TB/s")
+        rows = []
+        for name, checks in chosen.items():
+            for check in checks:
+                rows += run_check(name, check, ceilings, say)
+                write(args.out, gpu, ceilings, rows)
     return 0 if all(row["ok"] for row in rows) else 1
 
 
-def write(path: Path, gpu, ceilings, rows: list[dict]) -> None:
+def groups(gpu) -> dict[str, list[Callable]]:
+    """Name -> checks, each of which makes rows from the ceilings."""
+    checks = {"launch.host": [lambda _: launch_host(gpu)], "graph.node": [lambda _: graph_node(gpu)], "start.warm": [lambda _: start_warm()],
+              "exchange.torch": [lambda _: exchange(gpu)]}
+    for name, spec in all_specs().items():
+        checks[name] = [lambda ceilings, spec=spec, case=case: [time_op(gpu, spec, case, ceilings)] for case in spec.bench_cases]
+    return checks
+
+
+def run_check(name: str, check: Callable, ceilings: Ceilings, say: Callable[[str], None]) -> list[dict]:
+    """The rows of a check, held to LIMITS; if it fails a row with the reason, for that must not cost the other results of a run."""
+    try:
+        rows = check(ceilings)
+    except Exception as error:
+        say(traceback.format_exc().rstrip())
+        rows = [{"name": name, "case": "", "ok": False, "problem": f"{type(error).__name__}: {error}"}]
+    for row in rows:
+        row["ok"] &= row.get("us", 0) <= LIMITS.get((row["name"], str(row["case"])), float("inf"))
+        say(json.dumps(row))
+    return rows
+
+
+def write(path: Path, gpu, ceilings: Ceilings, rows: list[dict]) -> None:
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
     versions = {"python": platform.python_version(), "numpy": np.__version__}
     for package in ("cuda-core", "cuda-bindings", "numba-cuda-mlir", "torch"):
@@ -150,8 +174,9 @@ def write(path: Path, gpu, ceilings, rows: list[dict]) -> None:
             pass
     meta = {"gpu": gpu.name, "driver": gpu.driver_version, "versions": versions, "commit": commit,
             "date": datetime.date.today().isoformat(), "ceilings": asdict(ceilings)}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"meta": meta, "rows": rows}, indent=1) + "\n")
+    whole = path.with_suffix(".tmp")
+    whole.write_text(json.dumps({"meta": meta, "rows": rows}, indent=1) + "\n")
+    whole.replace(path)
 
 
 if __name__ == "__main__":
