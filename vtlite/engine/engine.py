@@ -86,9 +86,12 @@ class Engine:
                                     params.skip_special_tokens),
             priority=priority,
         ) for index in range(params.n)]
-        if params.allowed_token_ids is not None and requests[0].forbidden_ids() >= set(params.allowed_token_ids):
-            raise RequestError("allowed_token_ids holds only ids that bad_words, or stop tokens before min_tokens, "
-                               "forbid, so no token could be drawn", "allowed_token_ids")
+        if params.allowed_token_ids is None:
+            candidates, name, every = range(self.model_config.vocab_size), "min_tokens", "every token of this model"
+        else:
+            candidates, name, every = params.allowed_token_ids, "allowed_token_ids", "every id of allowed_token_ids"
+        if requests[0].forbidden_ids().issuperset(candidates):
+            raise RequestError(f"bad_words, or stop tokens before min_tokens, forbid {every}, so no token could be drawn", name)
         return requests
 
     def check(self, prompt: list[int], params: SamplingParams) -> None:
