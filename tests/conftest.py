@@ -3,17 +3,18 @@
 import functools
 
 import pytest
+from hypothesis import HealthCheck, settings
 
-from tests import tiny_checkpoints, tiny_hybrids
+from tests.tiny_families import FAMILY_OF
+
+# Every run tries the same examples, however slow the machine; `pytest --hypothesis-profile search` tries new ones.
+settings.register_profile("same", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("search", settings.get_profile("same"), derandomize=False)
+settings.load_profile("same")
 
 
 @pytest.fixture(scope="session")
 def tiny_checkpoint(tmp_path_factory):
     """tiny_checkpoint(name) -> directory of the tiny checkpoint `name`, built once per session. Do not write there."""
     root = tmp_path_factory.mktemp("tiny")
-
-    @functools.cache
-    def build(name):
-        family = tiny_hybrids if name in tiny_hybrids.CONFIGS else tiny_checkpoints
-        return family.build(name, root / name)
-    return build
+    return functools.cache(lambda name: FAMILY_OF[name].build(name, root / name))

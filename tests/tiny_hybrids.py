@@ -1,25 +1,12 @@
-"""Tiny random checkpoints of the Qwen3.5 family, as tests/tiny_checkpoints.py has them for the dense ones.
+"""Tiny checkpoints of Qwen3.5 and Qwen3-Next: gated delta nets beside attention.
 
 Value heads per key head are 1, 2 and 3; key and value widths differ; prompts end before, at and after the 64-token chunks in
 which transformers computes them.
 """
 
-import json
-from pathlib import Path
+from tests.tiny_checkpoints import COMMON, VOCAB_SIZE, Family, projection_deviation
 
-import ml_dtypes
-import numpy as np
-from safetensors.numpy import save_file
-
-from tests.tiny_checkpoints import EOS, VOCAB_SIZE, write_tokenizer
-
-PROMPT_LENGTHS = (1, 63, 64, 65, 127)
-
-_COMMON = {
-    "attention_bias": False, "attention_dropout": 0.0, "bos_token_id": EOS, "eos_token_id": EOS, "hidden_act": "silu",
-    "initializer_range": 0.02, "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "torch_dtype": "bfloat16",
-    "use_cache": True, "vocab_size": VOCAB_SIZE, "linear_conv_kernel_dim": 4,
-}
+_COMMON = COMMON | {"attention_bias": False, "rms_norm_eps": 1e-6, "linear_conv_kernel_dim": 4}
 _QWEN3_5 = _COMMON | {
     "architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5_text", "attn_output_gate": True,
     "mamba_ssm_dtype": "float32",
@@ -50,36 +37,7 @@ CONFIGS: dict[str, dict] = {
 }
 
 
-def build(name: str, directory: Path) -> Path:
-    """Write the checkpoint CONFIGS[name] into `directory`, which is made if need be; returns it."""
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / "config.json").write_text(json.dumps(CONFIGS[name], indent=2) + "\n")
-    (directory / "generation_config.json").write_text(json.dumps({"bos_token_id": EOS, "eos_token_id": EOS}) + "\n")
-    save_file(tensors(name), directory / "model.safetensors", metadata={"format": "pt"})
-    write_tokenizer(directory)
-    return directory
-
-
-def prompts(name: str) -> list[list[int]]:
-    """Prompts of token ids, of PROMPT_LENGTHS."""
-    rng = np.random.Generator(np.random.PCG64(3000 + list(CONFIGS).index(name)))
-    return [rng.integers(0, VOCAB_SIZE, length).tolist() for length in PROMPT_LENGTHS]
-
-
-def tensors(name: str) -> dict[str, np.ndarray]:
-    """The bfloat16 tensors of CONFIGS[name], drawn one after another in the order of `_shapes`."""
-    rng = np.random.Generator(np.random.PCG64(2000 + list(CONFIGS).index(name)))
-
-    def draw(tensor: str, shape: tuple[int, ...]) -> np.ndarray:
-        offset, scale = _distribution(tensor, shape)
-        noise = rng.standard_normal(shape, dtype=np.float32)
-        return (np.float32(offset) + np.float32(scale) * noise).astype(ml_dtypes.bfloat16)
-
-    return {tensor: draw(tensor, shape) for tensor, shape in _shapes(CONFIGS[name]).items()}
-
-
 def _distribution(tensor: str, shape: tuple[int, ...]) -> tuple[float, float]:
-    """Mean and standard deviation."""
     if tensor.endswith("linear_attn.norm.weight"):
         return 1.0, 0.2
     if tensor.endswith("A_log"):
@@ -88,8 +46,7 @@ def _distribution(tensor: str, shape: tuple[int, ...]) -> tuple[float, float]:
         return 0.0, 0.3                          # other norms store w - 1
     if tensor.endswith("conv1d.weight"):
         return 0.0, 0.6
-    gain = {"q_proj": 1.6, "k_proj": 1.6, "embed_tokens": 3.0, "lm_head": 3.0}.get(tensor.split(".")[-2], 1.5)
-    return 0.0, gain / shape[1] ** 0.5
+    return 0.0, projection_deviation(tensor, shape)
 
 
 def _shapes(config: dict) -> dict[str, tuple[int, ...]]:
@@ -130,3 +87,6 @@ def attends(config: dict, layer: int) -> bool:
     if "layer_types" in config:
         return config["layer_types"][layer] == "full_attention"
     return (layer + 1) % config["full_attention_interval"] == 0
+
+
+HYBRIDS = Family("hybrid", CONFIGS, (1, 63, 64, 65, 127), _shapes, _distribution, seed=2000)

@@ -1,8 +1,7 @@
 """Record what Hugging Face transformers answers, in float32 on a CPU, for tiny checkpoints and SmolLM2.
 
-Writes dense_tiny.npz and hybrid_tiny.npz (the checkpoints of tests/tiny_checkpoints.py and tests/tiny_hybrids.py) and
-smollm2.npz beside this file. Needs torch,
-transformers, numpy, ml_dtypes, safetensors and tokenizers, and none of vtlite:
+Writes NAME_tiny.npz for each family of tests/tiny_families.py, and smollm2.npz, beside this file. Needs torch, transformers,
+numpy, ml_dtypes, safetensors and tokenizers, and none of vtlite:
 
     PYTHONPATH=. python tests/golden/make_dense.py [DIRECTORY_OF_THE_CONVERTED_SMOLLM2]
 
@@ -24,7 +23,8 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
-from tests import tiny_checkpoints, tiny_hybrids
+from tests.tiny_checkpoints import Family
+from tests.tiny_families import FAMILIES
 
 HERE = Path(__file__).parent
 TINY_TOKENS, SMOLLM2_TOKENS = 24, 64
@@ -75,14 +75,14 @@ def stacked(runs: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     return {key: np.stack([run[key] for run in runs]) for key in runs[0]}
 
 
-def tiny(checkpoints) -> dict[str, np.ndarray]:
+def tiny(family: Family) -> dict[str, np.ndarray]:
     arrays = {}
-    for name in checkpoints.CONFIGS:
+    for name in family.configs:
         with tempfile.TemporaryDirectory() as directory:
-            checkpoint = checkpoints.build(name, Path(directory))
+            checkpoint = family.build(name, Path(directory))
             digest = hashlib.sha256((checkpoint / "model.safetensors").read_bytes()).hexdigest()
             model, model_bfloat16 = load(checkpoint), load(checkpoint, torch.bfloat16)
-        prompts = checkpoints.prompts(name)
+        prompts = family.prompts(name)
         found = stacked([greedy(model, prompt, TINY_TOKENS, cached=False) for prompt in prompts])
         found |= {f"taps/{module}": value for module, value in taps(model, prompts[-1]).items()}
         arrays |= {f"{name}/{key}": value for key, value in found.items()}
@@ -116,7 +116,7 @@ def save(name: str, arrays: dict[str, np.ndarray]) -> None:
 if __name__ == "__main__":
     torch.set_grad_enabled(False)
     torch.set_num_threads(1)          # the order of sums, and so the last bits, should not follow the machine
-    save("dense_tiny.npz", tiny(tiny_checkpoints))
-    save("hybrid_tiny.npz", tiny(tiny_hybrids))
+    for family in FAMILIES:
+        save(f"{family.name}_tiny.npz", tiny(family))
     if len(sys.argv) > 1:
         save("smollm2.npz", smollm2(Path(sys.argv[1])))

@@ -1,5 +1,6 @@
 """What transformers answered (tests/golden/make_dense.py), and how an engine's answers are held against it."""
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ WINGS = {"reference": vtlite.reference, "cpu": vtlite.cpu}
 each_wing = pytest.mark.parametrize("device", WINGS)
 
 
+@cache
 def load_golden(name: str) -> dict[str, np.ndarray]:
     with np.load(GOLDEN / name) as file:
         return dict(file)
@@ -31,3 +33,17 @@ def check_answers(llm: LLM, token_id_prompts: list[list[int]], golden: dict, pre
     assert not different, "; ".join(different)
     found_logprobs = [[at[token].logprob for at, token in zip(a.logprobs, a.token_ids)] for a in answers]
     np.testing.assert_allclose(found_logprobs, logprobs, rtol=0, atol=1e-4)
+
+
+def check_scores(llm: LLM, token_id_prompts: list[list[int]], golden: dict) -> None:
+    """The same promise by another way: after the golden tokens before it, every golden token is the likeliest. A pass over
+    each whole text, many tokens at once, in place of a step for each token."""
+    texts = [prompt + tokens.tolist() for prompt, tokens in zip(token_id_prompts, golden["tokens"])]
+    params = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0)
+    for p, output in enumerate(llm.generate(texts, params)):
+        first = len(token_id_prompts[p])
+        found = [at[token] for at, token in zip(output.prompt_logprobs[first:], texts[p][first:], strict=True)]
+        different = [f"prompt {p} token {t}: {texts[p][first + t]} has rank {at.rank}, for transformers it led by "
+                     f"{golden['margins'][p, t]:.2g}" for t, at in enumerate(found) if at.rank != 1]
+        assert not different, different[0]
+        np.testing.assert_allclose([at.logprob for at in found], golden["logprobs"][p], rtol=0, atol=1e-4)

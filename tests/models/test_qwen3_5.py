@@ -1,9 +1,5 @@
-"""vtlite/models/qwen3_5.py against transformers: every layer of tiny checkpoints, and answers token for token.
+"""vtlite/models/qwen3_5.py: how its files are read, and what it refuses. Its answers: test_transformers.py."""
 
-Goldens: tests/golden/make_dense.py. The bundled tiny-hybrid: tests/models/test_bundled.py.
-"""
-
-import hashlib
 import json
 
 import ml_dtypes
@@ -13,64 +9,14 @@ from safetensors.numpy import load_file, save_file
 
 import vtlite.cpu
 import vtlite.reference
-from tests.models.forward import forward, relative_rms
-from tests.models.goldens import WINGS, check_answers, each_wing, load_golden
-from tests.tiny_hybrids import CONFIGS, prompts
-from vtlite import LLM
+from tests.models.forward import forward
+from tests.tiny_hybrids import HYBRIDS
 from vtlite.checkpoint.weights import Weights
 from vtlite.config import ModelConfig
 from vtlite.errors import CheckpointError, ConfigError
 from vtlite.models.registry import load_model
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
-ROUNDING = 2.0**-8                       # largest relative error of rounding to bfloat16
-
-tiny = pytest.mark.parametrize("name", CONFIGS)
-
-
-@pytest.fixture(scope="module")
-def golden():
-    return load_golden("hybrid_tiny.npz")
-
-
-@tiny
-def test_the_checkpoint_is_the_one_the_golden_was_recorded_from(name, tiny_checkpoint, golden):
-    weights = (tiny_checkpoint(name) / "model.safetensors").read_bytes()
-    assert hashlib.sha256(weights).hexdigest() == golden[f"{name}/sha256"]
-
-
-@tiny
-@each_wing
-def test_every_module_gives_what_transformers_gives(name, device, tiny_checkpoint, golden):
-    """127 tokens, two chunks of transformers' delta rule."""
-    _, seen = forward(tiny_checkpoint(name), prompts(name)[-1], WINGS[device], np.float32)
-    expected = {key.removeprefix(f"{name}/taps/"): value for key, value in golden.items() if key.startswith(f"{name}/taps/")}
-    assert seen.keys() == expected.keys()
-    for module, value in expected.items():
-        np.testing.assert_allclose(seen[module][-1], value, rtol=0, atol=1e-5 * np.abs(value).max(), err_msg=module)
-
-
-@tiny
-@each_wing
-def test_greedy_tokens_and_logprobs_are_those_of_transformers(name, device, tiny_checkpoint, golden):
-    llm = LLM(tiny_checkpoint(name), device=device, kv_cache_bytes=1 << 23)
-    check_answers(llm, prompts(name), golden, f"{name}/")
-
-
-@tiny
-def test_float64_differs_from_float32_by_float32_rounding(name, tiny_checkpoint):
-    exact, seen = forward(tiny_checkpoint(name), prompts(name)[-1], vtlite.reference, np.float64)
-    single, _ = forward(tiny_checkpoint(name), prompts(name)[-1], vtlite.reference, np.float32)
-    assert all(array.dtype == np.float64 for module, array in seen.items() if module != "lm_head")
-    assert 0 < relative_rms(single, exact) < 50 * 2.0**-24
-
-
-@tiny
-def test_bfloat16_rounds_at_every_op_and_errs_less_than_transformers(name, tiny_checkpoint, golden):
-    exact, _ = forward(tiny_checkpoint(name), prompts(name)[-1], vtlite.reference, np.float64)
-    rounded, seen = forward(tiny_checkpoint(name), prompts(name)[-1], vtlite.reference, BF16)
-    assert all(array.dtype == BF16 for module, array in seen.items() if module != "lm_head")
-    assert ROUNDING < relative_rms(rounded, exact) < golden[f"{name}/bfloat16_error"]
 
 
 def test_a_multimodal_file_is_its_text_model(tiny_checkpoint, tmp_path, caplog):
@@ -83,7 +29,7 @@ def test_a_multimodal_file_is_its_text_model(tiny_checkpoint, tmp_path, caplog):
     tensors = {k.replace("model.", "model.language_model."): v for k, v in load_file(source / "model.safetensors").items()}
     tensors |= {"model.visual.patch_embed.proj.weight": np.zeros(3, BF16), "mtp.norm.weight": np.zeros(3, BF16)}
     save_file(tensors, tmp_path / "model.safetensors")
-    prompt = prompts("qwen3_5")[1]
+    prompt = HYBRIDS.prompts("qwen3_5")[1]
     with caplog.at_level("INFO", "vtlite.models"):
         logits, _ = forward(tmp_path, prompt, vtlite.cpu, np.float32)
     assert np.array_equal(logits, forward(source, prompt, vtlite.cpu, np.float32)[0])

@@ -12,7 +12,7 @@ import pytest
 from openai import OpenAI
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests import tiny_checkpoints
+from tests.tiny_dense import DENSE
 from vtlite.config import EngineConfig
 from vtlite.engine.async_llm import AsyncLLM
 from vtlite.engine.engine import Engine
@@ -21,6 +21,7 @@ from vtlite.serve.run import Server
 NAMES = ["tiny", "org/also-tiny"]
 MAX_MODEL_LEN = 128
 MAX_NUM_SEQS = 48
+SECONDS = 120           # after which something that should happen will not: far beyond what the slowest machine needs
 TEMPLATE = ("{% if tools %}tools:{{ tools | tojson }}\n{% endif %}"
             "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>\n{% endfor %}"
             "{% if add_generation_prompt %}<assistant>{% endif %}{{ enable_thinking }}{{ reasoning_effort }}")
@@ -71,12 +72,13 @@ class LiveServer:
         self.engine.step = gated_step
         self.llm = AsyncLLM(self.engine)
         self.server = Server(self.llm, NAMES, api_key)
+        self.server.config.timeout_graceful_shutdown = SECONDS          # a slow machine must not cut answers short
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.listener]})
         self.thread.start()
-        self.http = httpx.Client(base_url=self.url, timeout=60)
+        self.http = httpx.Client(base_url=self.url, timeout=SECONDS)
         wait_until(lambda: self.server.started)
 
     def metric(self, name: str, **labels: str) -> float:
@@ -88,20 +90,31 @@ class LiveServer:
         raise KeyError(name)
 
     @property
+    def num_inbox(self) -> int:
+        """Commands that the engine thread has not taken yet."""
+        return self.llm._inbox.qsize()
+
+    @property
     def idle(self) -> bool:
-        return (self.metric("vllm:num_requests_running") == self.metric("vllm:num_requests_waiting") == 0
-                and self.metric("vllm:kv_cache_usage_perc") == 0)
+        """Nothing is left of any request: not in the server, not on the way to the engine, not in the engine. Asked in
+        the order in which a request moves, so that none slips through between two questions."""
+        return not (self.server.server_state.tasks or self.llm._streams or self.num_inbox or self.engine.has_work
+                    or self.engine.pool.usage)
+
+    def all_accepted(self) -> None:
+        """Return when every connection made so far is known to the server, which takes them in turn."""
+        httpx.get(f"{self.url}/health", timeout=SECONDS)
 
     def stop(self) -> None:
         self.gate.open()
         self.server.should_exit = True
-        self.thread.join(timeout=20)
+        self.thread.join(timeout=SECONDS)
         assert not self.thread.is_alive()
         self.http.close()
 
 
-def wait_until(condition, seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
+def wait_until(condition) -> None:
+    deadline = time.monotonic() + SECONDS
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.01)
@@ -132,7 +145,7 @@ def logged_errors():
 
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory):
-    directory = tiny_checkpoints.build("qwen3", tmp_path_factory.mktemp("serve"))
+    directory = DENSE.build("qwen3", tmp_path_factory.mktemp("serve"))
     (directory / "chat_template.jinja").write_text(TEMPLATE)
     return directory
 
@@ -145,7 +158,7 @@ def live(checkpoint):
 
 @pytest.fixture(scope="session")
 def client(live):
-    with OpenAI(base_url=f"{live.url}/v1", api_key="none", max_retries=0, timeout=60) as openai_client:
+    with OpenAI(base_url=f"{live.url}/v1", api_key="none", max_retries=0, timeout=SECONDS) as openai_client:
         yield openai_client
 
 
