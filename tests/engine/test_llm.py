@@ -48,6 +48,10 @@ def test_closing_a_stream_frees_what_it_held(llm):
 def test_one_bad_prompt_refuses_the_call_before_any_of_it_runs(llm):
     with pytest.raises(RequestError, match="maximum context length is 100 tokens"):
         llm.generate(["fine", "x" * 100], GREEDY)
+    with pytest.raises(RequestError, match="forbid every id of allowed_token_ids, so no token could be drawn"):
+        llm.generate(["fine", "x"], [GREEDY, SamplingParams(temperature=0, allowed_token_ids=llm.tokenizer.encode("A"), bad_words=["A"])])
+    with pytest.raises(RequestError, match="forbid every token of this model, so no token could be drawn"):
+        llm.generate(["fine", "x"], [GREEDY, SamplingParams(min_tokens=1, stop_token_ids=[*range(300)])])
     assert not llm.engine.has_work
 
 

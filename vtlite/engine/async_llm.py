@@ -8,12 +8,13 @@ import asyncio
 import logging
 import queue
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from functools import partial
 
 from vtlite.engine.engine import Engine
 from vtlite.engine.outputs import Delta
+from vtlite.engine.request import Request
 from vtlite.engine.sampling_params import SamplingParams
 
 log = logging.getLogger(__name__)
@@ -34,19 +35,22 @@ class AsyncLLM:
         self._thread = threading.Thread(target=self._work, name="vtlite-engine", daemon=True)
         self._thread.start()
 
-    async def generate(self, request_id: str, prompt_token_ids: list[int], params: SamplingParams,
-                       priority: int = 0) -> AsyncIterator[Delta]:
-        """Yield deltas of all `params.n` answers, interleaved, until each has a finish_reason.
+    def generate(self, request_id: str, prompt_token_ids: list[int], params: SamplingParams,
+                 priority: int = 0) -> AsyncGenerator[Delta, None]:
+        """`run` of a prompt. RequestError, at once, for a request beyond the model's limits."""
+        return self.run(self.engine.prepare(request_id, prompt_token_ids, params, priority))
+
+    async def run(self, requests: list[Request]) -> AsyncGenerator[Delta, None]:
+        """Yield deltas of all answers to a prompt (`engine.prepare`), interleaved, until each has a finish_reason.
 
         Leaving the iterator early, or cancelling the task, aborts the request: its blocks are free before the
-        next step. RequestError for a request beyond the model's limits; EngineDeadError if the engine is gone.
+        next step. EngineDeadError if the engine is gone.
         """
-        requests = self.engine.prepare(request_id, prompt_token_ids, params, priority)
+        request_id, unfinished = requests[0].request_id, len(requests)
         deltas: asyncio.Queue = asyncio.Queue()
         self._streams[request_id] = asyncio.get_running_loop(), deltas
         for request in requests:
             self._inbox.put(partial(self.engine.loop.add, request))
-        unfinished = params.n
         try:
             if self.error is not None:                      # read after _streams is set, or the end could be missed
                 deltas.put_nowait(self.error)

@@ -94,13 +94,14 @@ class LLM:
         each = [params] * len(prompt_ids) if isinstance(params, SamplingParams) else list(params)
         if len(each) != len(prompt_ids):
             raise RequestError(f"{len(prompt_ids)} prompts came with {len(each)} sampling parameters")
-        for ids, p in zip(prompt_ids, each):
-            self.engine.check(ids, p)                    # refuse the whole call before any of it runs
         outputs: dict[str, RequestOutput] = {}
+        requests = []                                    # all are checked before any is added: the whole call runs, or nothing
         for ids, text, p in zip(prompt_ids, texts, each):
             request_id = str(next(self._ids))
-            self.engine.add(request_id, ids, p)
+            requests += self.engine.prepare(request_id, ids, p)
             outputs[request_id] = RequestOutput(request_id, text, ids, [CompletionOutput(i) for i in range(p.n)])
+        for request in requests:
+            self.engine.loop.add(request)
         shown = len(outputs) > 1 and sys.stderr.isatty() if progress is None else progress
         bar = _progress_bar() if shown else nullcontext()
         try:

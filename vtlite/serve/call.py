@@ -51,8 +51,8 @@ class Call(ABC):
         self.logprobs = LogprobWriter(model.tokenizer, bool(request.return_tokens_as_token_ids))
         self.params = self.read_params()
         self.prompts = self.read_prompts()
-        for prompt in self.prompts:                     # all of a request runs, or none of it
-            model.engine.check(prompt, self.params)
+        self._requests = [model.prepare(prompt, self.params, self.priority)
+                          for prompt in self.prompts]   # all of a request runs, or none of it
         self.usage = Usage(0, 0, 0, PromptTokensDetails(0))
         self._count(prompt_tokens=sum(map(len, self.prompts)))
 
@@ -111,7 +111,7 @@ class Call(ABC):
 
     async def _deltas(self) -> AsyncGenerator[tuple[int, Delta], None]:
         """Deltas by prompt, with their tokens counted. GenerationError if the engine gives an answer up."""
-        async with aclosing(self.model.deltas(self.prompts, self.params, self.priority)) as deltas:
+        async with aclosing(self.model.deltas(self._requests)) as deltas:
             async for prompt, delta in deltas:
                 if delta.error is not None:
                     raise GenerationError(delta.error)

@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from vtlite.checkpoint.chat_template import ChatTemplate
 from vtlite.engine.async_llm import AsyncLLM
 from vtlite.engine.outputs import Delta
+from vtlite.engine.request import Request
 from vtlite.engine.sampling_params import SamplingParams
 from vtlite.errors import RequestError
 from vtlite.serve.metrics import Metrics
@@ -72,13 +73,13 @@ class ServedModel:
                 raise RequestError(f"{name} holds {len(fields[name])} ids, more than there are tokens", name)
         return self.engine.sampling_params(**fields, **given)
 
-    async def deltas(self, prompts: list[list[int]], params: SamplingParams,
-                     priority: int) -> AsyncGenerator[tuple[int, Delta], None]:
+    def prepare(self, prompt: list[int], params: SamplingParams, priority: int) -> list[Request]:
+        """The checked requests of a prompt, one per answer."""
+        return self.engine.prepare(str(next(self._ids)), prompt, params, priority)
+
+    async def deltas(self, prompts: list[list[Request]]) -> AsyncGenerator[tuple[int, Delta], None]:
         """(index of the prompt, delta), as they come, until all is answered. Close it early to abort all."""
-        streams = []
-        for prompt in prompts:
-            stream = self.llm.generate(str(next(self._ids)), prompt, params, priority)
-            streams.append(self.metrics.watch(stream, len(prompt), params.n))
+        streams = [self.metrics.watch(self.llm.run(requests), requests[0].prompt_len, len(requests)) for requests in prompts]
         async with aclosing(_merge(streams)) as merged:
             async for item in merged:
                 yield item
