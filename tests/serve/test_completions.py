@@ -1,6 +1,7 @@
 """vtlite/serve/completions.py through the official client: every way to ask, and the same answer for each."""
 
 import math
+from uuid import uuid4
 
 import pytest
 
@@ -192,7 +193,7 @@ def test_usage_at_the_end_of_a_stream_and_all_along(complete):
 
 
 def test_cached_prompt_tokens_are_reported(complete):
-    prompt = "A prompt of more than two blocks of tokens, seen once."
+    prompt = f"{uuid4()} was never seen before."                   # two blocks of tokens and some
     assert complete(prompt).usage.prompt_tokens_details.cached_tokens == 0
     assert complete(prompt).usage.prompt_tokens_details.cached_tokens == len(prompt) // 16 * 16
 

@@ -29,13 +29,15 @@ def test_gauges_follow_running_and_waiting_requests(checkpoint):
         live.gate.close()
         body = BODY | {"prompt": ["a", "b", "c"], "max_tokens": 100, "stream": True}
         with live.http.stream("POST", "/v1/completions", json=body):
-            wait_until(lambda: len(live.llm._streams) == 3)
-            live.gate.let(2)
+            wait_until(lambda: len(live.engine.loop.scheduler.waiting) + live.num_inbox == 3)
+            live.gate.let(2)                # after the first step, all are with the engine; in the second, two of them run
             wait_until(lambda: (live.metric("vllm:num_requests_running"), live.metric("vllm:num_requests_waiting")) == (2, 1))
             assert live.metric("vllm:kv_cache_usage_perc") == pytest.approx(2 / 40)
-            live.gate.open()
-        wait_until(lambda: live.idle)
         wait_until(lambda: live.metric("vllm:request_success_total", finished_reason="abort") == 3)
+        live.gate.open()
+        wait_until(lambda: live.idle)
+        gauges = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
+        assert [live.metric(f"vllm:{name}") for name in gauges] == [0, 0, 0]
 
 
 def test_openmetrics_is_spoken_to_those_who_ask(live):

@@ -8,9 +8,10 @@ import sys
 import threading
 from pathlib import Path
 
+import httpx
 import pytest
 
-from tests.serve.conftest import running, wait_until
+from tests.serve.conftest import SECONDS, running, wait_until
 from vtlite.config import EngineConfig
 from vtlite.engine.engine import Engine
 from vtlite.errors import ConfigError
@@ -39,37 +40,41 @@ def test_serve_greets_with_a_command_that_works_and_ends_on_ctrl_c(checkpoint):
         command = process.stderr.readline()
         assert command.startswith("  curl http://127.0.0.1:") and '"model": "tiny"' in command
         url = command.split()[1]
-        from httpx import post
-        answer = post(url, json=json.loads(command[command.index("-d '") + 4 : -2]) | {"max_tokens": 2}, timeout=60)
+        answer = httpx.post(url, json=json.loads(command[command.index("-d '") + 4 : -2]) | {"max_tokens": 2}, timeout=SECONDS)
         assert answer.json()["usage"]["completion_tokens"] <= 2
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=SECONDS)
     finally:
         process.kill()
     assert (process.returncode, out, err) == (0, "after\n", "")
 
 
-def test_an_address_in_use_is_a_sentence(checkpoint):
+def engine_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "vtlite-engine"]
+
+
+def test_an_address_in_use_is_a_sentence_and_leaves_no_thread(checkpoint):
+    before = engine_threads()
     engine = Engine(checkpoint, EngineConfig(device="reference", num_blocks=40))
-    threads = threading.active_count()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1 port {port} .*--port"):
             serve(engine, "127.0.0.1", port, ["tiny"])
-    assert threading.active_count() == threads
+    assert engine_threads() == before
 
 
 def test_a_shutdown_tells_running_requests_and_waits_for_none(checkpoint, logged_errors):
     statuses = []
     with running(checkpoint) as live:
         whole = threading.Thread(target=lambda: statuses.append(live.http.post("/v1/completions", json=LONG).status_code))
-        with live.http.stream("POST", "/v1/completions", json=LONG | {"stream": True}) as response:
+        live.gate.let(1)
+        with live.http.stream("POST", "/v1/completions", json=LONG | {"stream": True, "return_token_ids": True}) as response:
             lines = response.iter_lines()
-            next(lines)
-            live.gate.close()
+            next(lines)                                                    # the engine waits in its second step
             whole.start()
-            wait_until(lambda: len(live.llm._streams) == 2)
+            wait_until(lambda: live.num_inbox == 1)                        # the other request
             live.server.should_exit = True
+            wait_until(lambda: live.num_inbox == 2)                        # the order to stop
             live.gate.open()
             *_, error, done = (line for line in lines if line)
         whole.join()
@@ -113,4 +118,4 @@ def test_an_answer_with_broken_logits_fails_alone(checkpoint):
         assert json.loads(error[6:])["error"]["code"] == 500 and done == "data: [DONE]"
         assert live.http.post("/v1/completions", json=LONG).status_code == 200
         assert live.metric("vllm:corrupted_requests_total") == 2
-        assert live.idle
+        wait_until(lambda: live.idle)

@@ -15,6 +15,9 @@ from vtlite.errors import ConfigError
 from vtlite.serve.app import create_app
 
 GRACE_SECONDS = 5       # for connections to take their last bytes
+KEEP_ALIVE_SECONDS = 75
+# of a connection without a request. Clients keep theirs for less (httpx and openai: 5), so that they close it: a server that
+# does may do so at the moment when the next request is on its way.
 
 
 def serve(engine: Engine, host: str, port: int, served_model_names: Sequence[str], api_key: str | None = None) -> None:
@@ -38,7 +41,7 @@ class Server(uvicorn.Server):
         self._llm = llm
         app = create_app(llm, served_model_names, api_key)
         super().__init__(uvicorn.Config(app, log_level="warning", lifespan="off",
-                                        timeout_graceful_shutdown=GRACE_SECONDS))
+                                        timeout_graceful_shutdown=GRACE_SECONDS, timeout_keep_alive=KEEP_ALIVE_SECONDS))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await asyncio.to_thread(self._llm.shutdown)
