@@ -61,7 +61,9 @@ def test_special_arguments():
     assert e.exp(-inf) == 0 and e.exp(inf) == inf and e.exp(f32(0)) == 1 and np.isnan(e.exp(f32(np.nan)))
     assert e.log(f32(0)) == -inf and e.log(inf) == inf and e.log(f32(1)) == 0
     assert np.isnan(e.log(np.array([-1, np.nan, -inf], f32))).all()
-    assert e.sigmoid(inf) == 1 and e.sigmoid(-inf) == 0 and e.softplus(f32(-200)) == 0 and e.log1p(inf) == inf
+    assert e.sigmoid(inf) == 1 and e.sigmoid(-inf) == 0 and e.softplus(f32(-200)) == 0
+    with np.errstate(invalid="ignore"):                        # what the sum lost of an infinity is unknown, and not used
+        assert e.log1p(inf) == inf
     assert e.exp(f32(-103.5)) == np.finfo(f32).smallest_subnormal
 
 

@@ -87,7 +87,7 @@ def test_every_truncation_is_refused(small, tmp_path):
             GGUFFile(tmp_path / "x.gguf")
 
 
-@settings(max_examples=200, deadline=5000)
+@settings(max_examples=200)
 @given(st.data())
 def test_any_bytes_changed_are_read_or_refused(small, tmp_path_factory, data):
     content = bytearray(small.read_bytes())
@@ -103,7 +103,7 @@ def test_any_bytes_changed_are_read_or_refused(small, tmp_path_factory, data):
         assert file.dequantize(name, np.float32).shape == tensor.shape
 
 
-@settings(max_examples=60, deadline=5000)
+@settings(max_examples=60)
 @given(st.data())
 def test_an_import_of_any_changed_file_succeeds_or_is_refused(tmp_path_factory, data):
     directory = tmp_path_factory.mktemp("import")

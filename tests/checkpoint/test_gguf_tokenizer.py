@@ -1,7 +1,7 @@
 """vtlite/checkpoint/gguf_tokenizer.py: each named pre-tokenizer splits as its model was trained, and text comes back."""
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.tiny_gguf import CONTROL, MERGES, TOKENS, TYPES, write
 from vtlite.checkpoint.gguf import convert
@@ -21,7 +21,6 @@ def pieces(tmp_path, pre, text):
     return [text[start:end] for _, (start, end) in backend.pre_tokenizer.pre_tokenize_str(text)]
 
 
-@settings(deadline=5000)
 @given(st.text(max_size=30))
 def test_any_text_comes_back(tokenizer, text):
     if tokenizer.backend.normalizer is not None:

@@ -128,7 +128,7 @@ ENTRIES = st.fixed_dictionaries({"dtype": st.sampled_from([*DTYPES, "F4"]) | JSO
                                  "data_offsets": SIZES | JSON})
 
 
-@settings(max_examples=150, deadline=5000)
+@settings(max_examples=150)
 @given(header=st.dictionaries(st.text(max_size=4), ENTRIES | JSON, max_size=3), data=st.binary(max_size=16),
        length=st.none() | st.integers(0, 2**64 - 1))
 def test_any_header_is_read_or_refused(tmp_path_factory, header, data, length):
@@ -141,7 +141,7 @@ def test_any_header_is_read_or_refused(tmp_path_factory, header, data, length):
         assert file.tensor(name).shape == file.shape(name)
 
 
-@settings(max_examples=150, deadline=5000)
+@settings(max_examples=150)
 @given(st.data())
 def test_a_file_with_any_bytes_changed_is_read_or_refused(tmp_path_factory, data):
     path = raw_file(tmp_path_factory.mktemp("bytes") / "x", {"w": entry(), "v": entry(8, 14, "BF16", (3, 1))}, bytes(14))

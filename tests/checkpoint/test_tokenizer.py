@@ -4,7 +4,7 @@ import json
 
 import pytest
 import tokenizers
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
 from vtlite.checkpoint.tokenizer import BYTE_OF, Tokenizer
@@ -61,7 +61,6 @@ def test_control_tokens_in_a_text_become_those_tokens_and_are_skipped_on_the_way
     assert tokenizer.decode(ids, skip_special_tokens=False) == "<s> the<think></s>"
 
 
-@settings(deadline=5000)
 @given(st.text(max_size=20))
 def test_any_text_comes_back_and_its_token_bytes_are_its_utf8(tokenizer, text):
     ids = tokenizer.encode(text)
@@ -69,14 +68,12 @@ def test_any_text_comes_back_and_its_token_bytes_are_its_utf8(tokenizer, text):
     assert b"".join(map(tokenizer.token_bytes, ids)) == text.encode()
 
 
-@settings(deadline=5000)
 @given(st.lists(st.integers(-2, 300), max_size=8))
 def test_any_ids_decode_to_their_joined_bytes(tokenizer, ids):
     joined = b"".join(map(tokenizer.token_bytes, ids))
     assert tokenizer.decode(ids, skip_special_tokens=False) == joined.decode("utf-8", errors="replace")
 
 
-@settings(deadline=5000)
 @given(st.text("aé ☃🙂", max_size=12))
 def test_byte_fallback_tokens_are_single_bytes(spm, text):
     ids = spm.encode(text)

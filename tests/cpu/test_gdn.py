@@ -58,7 +58,7 @@ def test_close_to_the_definition(sizes):
     assert np.abs(states[1] - exact_states[1]).max() < 4e-6 * np.abs(exact_states[1]).max()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.data())
 def test_bits_do_not_depend_on_cuts_neighbours_slots_or_threads(data):
     """Three sequences, each alone in one step, then in random steps beside the others."""

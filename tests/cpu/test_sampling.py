@@ -10,14 +10,14 @@ from vtlite.engine.batch import Ragged, SamplingBatch
 from vtlite.reference import sampling as definition
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 2**64 - 1), position=st.integers(0, 2**40), vocab_size=st.integers(1, 300), data=st.data())
 def test_noise(seed, position, vocab_size, data):
     ids = np.flatnonzero(np.random.default_rng(data.draw(st.integers(0, 99))).random(vocab_size) < data.draw(st.floats(0, 1)))
     assert np.array_equal(gumbel_noise(seed, position, ids), definition.gumbel_noise(seed, position, ids))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(size=st.integers(1, 400), distinct=st.sampled_from((3, 50, 10**6)), top_k=st.integers(0, 40),
        top_p=st.sampled_from((1e-9, 0.1, 0.5, 0.95, 1.0)), min_p=st.sampled_from((0.0, 0.05, 1.0)), seed=st.integers(0, 2**16))
 def test_filters_with_ties_and_masked_ids(size, distinct, top_k, top_p, min_p, seed):

@@ -65,7 +65,7 @@ def test_caching_off_never_shares():
     assert pool.match(list(range(12))) == []
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.data())
 def test_blocks_are_conserved_and_never_shared_by_accident(data):
     """Random admissions, growth and releases: references add up, and a shared block holds the same past."""

@@ -48,7 +48,7 @@ def stream(tokenizer, ids, prompt=(), **options):
     return [*pieces, detokenizer.flush()], detokenizer.stopped_by
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.text(max_size=40))
 def test_pieces_join_to_the_text_and_hold_no_half_character(text):
     pieces, _ = stream(BYTES, BYTES.encode(text), prompt=BYTES.encode("a prompt: "))
@@ -57,7 +57,7 @@ def test_pieces_join_to_the_text_and_hold_no_half_character(text):
         assert not any("\ufffd" in piece for piece in pieces)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.integers(0, 255), max_size=40))
 def test_bytes_that_are_not_utf8_come_out_as_decode_shows_them(ids):
     pieces, _ = stream(BYTES, ids)
@@ -68,7 +68,7 @@ WORD_IDS = st.lists(st.integers(257, 261), min_size=1, max_size=3)
 CHARACTER_IDS = st.characters(exclude_categories=["Cs"]).map(lambda c: [1 + b for b in c.encode()])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(WORD_IDS | CHARACTER_IDS, max_size=20), st.lists(st.integers(257, 261), max_size=8))
 def test_sentencepiece_spaces_and_byte_runs_survive_streaming(chunks, prompt):
     ids = [i for chunk in chunks for i in chunk]
@@ -108,7 +108,7 @@ def test_min_tokens_lets_a_stop_string_pass():
     assert text + detokenizer.flush() == "abca" and detokenizer.stopped_by == "b"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.text("ab", max_size=30), st.lists(st.text("ab", min_size=1, max_size=4), min_size=1, max_size=3))
 def test_stopping_while_streaming_equals_cutting_the_whole_text(text, stops):
     pieces, stopped_by = stream(BYTES, BYTES.encode(text), stop=tuple(stops))

@@ -74,7 +74,7 @@ def alone(tiny_checkpoint):
     return run
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_mix_gives_each_request_the_answer_it_gets_alone(tiny_checkpoint, alone, data):
     model = data.draw(st.sampled_from(MODELS))
@@ -142,7 +142,7 @@ def test_requests_that_run_at_once_are_as_many_as_states_fit(tiny_checkpoint, al
         load(0.5)
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_aborting_frees_everything_and_disturbs_nobody(tiny_checkpoint, alone, data):
     model = data.draw(st.sampled_from(["qwen3", "qwen3_5"]))
