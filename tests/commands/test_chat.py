@@ -101,14 +101,30 @@ def test_neither_ctrl_c_at_the_prompt_nor_a_refused_message_ends_the_program(cha
     assert "maximum context length is 512 tokens" in captured.err
 
 
+SECONDS = 120           # after which something that should happen will not
+IN_TERMINAL = """
+import fcntl, sys, termios, time
+from vtlite.cli import main
+from vtlite.commands.answer import Answer
+
+def held(answer, step=Answer._step):
+    while len(answer.output.token_ids) == 20 and not answer._stop_asked:
+        time.sleep(0.01)
+    return step(answer)
+
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+Answer._step = held
+sys.exit(main(sys.argv[1:]))
+"""
+
+
 class Terminal:
-    """`vtlite` in a pseudo-terminal that it controls, so that Ctrl-C reaches it the way a keyboard's does."""
+    """`vtlite` in a pseudo-terminal that it controls, so that Ctrl-C reaches it the way a keyboard's does. After twenty
+    tokens an answer waits for it."""
 
     def __init__(self, *arguments):
         self.keyboard, screen = os.openpty()
-        take_terminal = "import fcntl, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
-        code = take_terminal + "from vtlite.cli import main; sys.exit(main(sys.argv[1:]))"
-        command = [sys.executable, "-c", code, *arguments]
+        command = [sys.executable, "-c", IN_TERMINAL, *arguments]
         self.process = subprocess.Popen(command, stdin=screen, stdout=screen, stderr=screen, start_new_session=True,
                                         env=os.environ | {"TERM": "dumb"})
         os.close(screen)
@@ -116,9 +132,9 @@ class Terminal:
     def type(self, keys: str) -> None:
         os.write(self.keyboard, keys.encode())
 
-    def wait_for(self, pattern: str, seconds: float = 30) -> str:
+    def wait_for(self, pattern: str) -> str:
         """What the screen showed up to and with a match of `pattern`."""
-        shown, deadline = "", time.monotonic() + seconds
+        shown, deadline = "", time.monotonic() + SECONDS
         while not re.search(pattern, shown):
             assert time.monotonic() < deadline, f"no {pattern!r} in {shown!r}"
             if select.select([self.keyboard], [], [], 0.1)[0]:
@@ -142,6 +158,6 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(chat_checkpoint):
         terminal.type("/system\r")
         terminal.wait_for(r"no system message\s+> ")
         terminal.type("\x04")
-        assert terminal.process.wait(timeout=20) == 0
+        assert terminal.process.wait(timeout=SECONDS) == 0
     finally:
         terminal.close()

@@ -87,27 +87,28 @@ def test_a_damaged_entry_is_compiled_again(damage, compiled, folders):
     assert cubin_cache.read(folders[2], kernel(), CHIP).cubin == good.cubin
 
 
-def write_many(folder: Path, content: bytes, count: int) -> None:
-    for _ in range(count):
+def write_until(enough: Path, folder: Path, content: bytes) -> None:
+    while not enough.exists():
         cubin_cache.write(folder, kernel(), CHIP, Entry(content, "", {"entry": "e"}, None))
 
 
 def test_processes_that_write_at_once_leave_whole_files(tmp_path):
-    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
-    writers = [context.Process(target=write_many, args=(tmp_path, bytes([letter]) * 200_000, 40)) for letter in b"ab"]
+    enough, folder, processes = tmp_path / "enough", tmp_path / "cubins", multiprocessing.get_context("spawn")
+    writers = [processes.Process(target=write_until, args=(enough, folder, bytes([letter]) * 200_000)) for letter in b"ab"]
     for writer in writers:
         writer.start()
     seen = set()
-    while any(writer.is_alive() for writer in writers):
-        entry = cubin_cache.read(tmp_path, kernel(), CHIP)
+    while len(seen) < 2 and all(writer.is_alive() for writer in writers):
+        entry = cubin_cache.read(folder, kernel(), CHIP)
         if entry is not None:
             assert len(set(entry.cubin)) == 1 and len(entry.cubin) == 200_000
             seen.add(entry.cubin[:1])
+    enough.touch()
     for writer in writers:
         writer.join()
         assert writer.exitcode == 0
-    assert seen
-    assert len(files(tmp_path)) == 3                                  # no temporary files are left
+    assert seen == {b"a", b"b"}
+    assert len(files(folder)) == 3                                    # no temporary files are left
 
 
 def test_a_folder_that_cannot_be_written_costs_only_time(compiled, tmp_path, monkeypatch):
