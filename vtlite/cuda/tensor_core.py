@@ -16,7 +16,7 @@ import numpy as np
 STEP = 16                        # products per step
 KEPT_BITS = 25                   # addends are multiples of 2^(e - KEPT_BITS)
 OF_ZERO = -400                   # stands for the exponent of a zero: below any other sum of two exponents
-PRODUCTS_AT_ONCE = 1 << 21       # in memory
+PRODUCTS_AT_ONCE = 1 << 18       # in memory: what a core's cache holds
 
 
 def chain(a: np.ndarray, b: np.ndarray, c: np.ndarray, kind: str = "bf16") -> np.ndarray:
@@ -27,16 +27,16 @@ def chain(a: np.ndarray, b: np.ndarray, c: np.ndarray, kind: str = "bf16") -> np
     if a.shape[1] % STEP or a.shape[1] != b.shape[1]:
         raise ValueError(f"a and b should have the same K, a multiple of {STEP}; found {a.shape[1]} and {b.shape[1]}")
     rows = max(1, PRODUCTS_AT_ONCE // (STEP * len(b)))
-    value_b, exponent_b = _split(b, kind)
+    value_b, exponent_b = _split(b.T, kind)                              # [K, N]: sums over a first axis are fast
     out = np.array(c, np.float32)
     with np.errstate(invalid="ignore", over="ignore"):
         for top in range(0, len(a), rows):
-            value_a, exponent_a = _split(a[top : top + rows], kind)
+            value_a, exponent_a = _split(a[top : top + rows].T, kind)
             part = out[top : top + rows]
             for k in range(0, a.shape[1], STEP):
-                products = value_a[:, None, k : k + STEP] * value_b[None, :, k : k + STEP]               # exact
-                exponents = exponent_a[:, None, k : k + STEP] + exponent_b[None, :, k : k + STEP]
-                part[...] = _accumulate(products, exponents.max(axis=-1), part)
+                products = value_a[k : k + STEP, :, None] * value_b[k : k + STEP, None, :]               # exact
+                exponents = exponent_a[k : k + STEP, :, None] + exponent_b[k : k + STEP, None, :]
+                part[...] = _accumulate(products, exponents.max(axis=0), part)
     return out
 
 
@@ -54,22 +54,24 @@ def mma_m16n8k16(kind: str, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.n
 
 
 def _split(bits: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndarray]:
-    """Bit patterns -> values f64 and exponents i32, OF_ZERO for zeros."""
+    """Bit patterns -> values f64 and exponents i16, OF_ZERO for zeros; contiguous."""
+    bits = np.ascontiguousarray(bits)
     if kind == "bf16":
         value = (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
-        exponent = np.maximum((bits >> 7 & 0xFF).astype(np.int32), 1) - 127
+        exponent = np.maximum((bits >> 7 & 0xFF).astype(np.int16), 1) - 127
     else:
-        value = np.ascontiguousarray(bits).view(np.float16)
-        exponent = np.maximum((bits >> 10 & 0x1F).astype(np.int32), 1) - 15
-    return value.astype(np.float64), np.where(value == 0, OF_ZERO, exponent)
+        value = bits.view(np.float16)
+        exponent = np.maximum((bits >> 10 & 0x1F).astype(np.int16), 1) - 15
+    return value.astype(np.float64), np.where(value == 0, np.int16(OF_ZERO), exponent)
 
 
 def _accumulate(products: np.ndarray, exponent: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """products [M, N, 16] f64, the largest sum of their operands' exponents [M, N], c [M, N] f32 -> [M, N] f32."""
+    """products [16, M, N] f64, the largest sum of their operands' exponents [M, N], c [M, N] f32 -> [M, N] f32."""
     exponent_c = np.maximum((c.view(np.int32) >> 23) & 0xFF, 1) - 127
-    exponent = np.maximum(np.maximum(exponent, np.where(c == 0, OF_ZERO, exponent_c)), OF_ZERO)
+    exponent = np.maximum(np.maximum(exponent, np.where(c == 0, OF_ZERO, exponent_c)), OF_ZERO)            # i32 from here on
     scale = np.ldexp(1.0, KEPT_BITS - exponent)                              # a power of two: scaling is exact
-    total = np.trunc(products * scale[..., None]).sum(axis=-1) + np.trunc(c * scale)
+    products *= scale
+    total = np.trunc(products, out=products).sum(axis=0) + np.trunc(c * scale)
     total = (total.view(np.int64) & -(1 << 53 - 24)).view(np.float64) / scale            # 24 of f64's 53 bits stay
     tiny = np.abs(total) < 2.0**-126
     if tiny.any():
