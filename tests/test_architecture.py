@@ -18,7 +18,7 @@ ALLOWED = {
     "cuda": {"reference"},
     "checkpoint": set(),
     "models": set(),
-    "engine": {"models", "checkpoint", "reference", "cpu"},
+    "engine": {"models", "checkpoint", "reference", "cpu", "cuda"},
     "serve": {"engine", "checkpoint", "vtlite"},
     "commands": {"serve", "engine", "checkpoint", "cuda", "vtlite"},
     "cli": {"commands", "vtlite"},

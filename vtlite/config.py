@@ -111,13 +111,16 @@ def _text_part(raw: dict[str, Any]) -> dict[str, Any]:
 class EngineConfig:
     """How the engine runs. Sizes are tokens unless a name says otherwise; None means "chosen to fit"."""
 
-    device: str = "auto"                     # auto | cpu | reference
+    device: str = "auto"                     # auto | cpu | cuda | reference
+    load_format: str = "auto"                # auto = safetensors | dummy = weights drawn at random, to measure speed with
     max_model_len: int | None = None         # prompt + answer; default: the model's max_position_embeddings
     max_num_seqs: int = 256                  # requests that run at once, at most: recurrent states must fit too
-    max_num_batched_tokens: int = 512        # tokens per step (the chunked-prefill budget)
+    max_num_batched_tokens: int | None = None   # tokens per step (the chunked-prefill budget); default: 512, 8192 on a GPU
     block_size: int = 16                     # tokens per KV block
     num_blocks: int | None = None            # KV blocks; default: from kv_cache_bytes
-    kv_cache_bytes: int | None = None        # default: a quarter of the machine's free memory, at most 4 GiB
+    kv_cache_bytes: int | None = None        # default: a quarter of the free memory, at most 4 GiB; on a GPU see below
+    gpu_memory_utilization: float = 0.9      # of a GPU's memory, what weights, activations, states and KV cache may take
+    enforce_eager: bool = False              # on a GPU, never replay a decode step as a graph
     enable_prefix_caching: bool = True
     scheduling_policy: str = "fcfs"          # fcfs | priority (lower number = earlier)
     max_logprobs: int = 20
@@ -130,5 +133,9 @@ class EngineConfig:
                 raise ConfigError(f"{name} should be at least 1, found {value}")
         if self.device not in ("auto", "cpu", "cuda", "reference"):
             raise ConfigError(f"device should be auto, cpu, cuda or reference, found {self.device!r}")
+        if self.load_format not in ("auto", "dummy"):
+            raise ConfigError(f"load_format should be auto or dummy, found {self.load_format!r}")
+        if not 0 < self.gpu_memory_utilization <= 1:
+            raise ConfigError(f"gpu_memory_utilization should be in (0, 1], found {self.gpu_memory_utilization}")
         if self.scheduling_policy not in ("fcfs", "priority"):
             raise ConfigError(f"scheduling_policy should be fcfs or priority, found {self.scheduling_policy!r}")

@@ -17,6 +17,11 @@ def tap(name: str, array):
     return array
 
 
+def is_open() -> bool:
+    """Whether somebody collects."""
+    return _sink is not None
+
+
 @contextmanager
 def collect(sink: Callable) -> Iterator[None]:
     """Call `sink(name, array)` for every tap inside the block. Arrays may be reused: copy what you keep."""

@@ -8,6 +8,7 @@ VTLITE_DEVICE says which: a number (an ordinal of the driver, default 0) or `emu
     step()  lasting()                                         contexts: arrays made in a step are temporaries, unless made in lasting()
     launch(specialized, grid, *args, shared=None)             one kernel on the current stream; arrays pass as pointers
     capture()                                                 a context; the graph it gives has replay()
+    memory()  make_current()                                  (free, total) bytes; let the calling thread use the device
     synchronize()
 
 and an array has shape, dtype, nbytes, size, ndim, numpy(), copy_from(ndarray), view(dtype), reshape(...), x[a:b], fill(byte).

@@ -1,4 +1,4 @@
-"""Embedding    y[t] = w[ids[t]]
+"""Embedding    y[t] = w[ids[t]],   and rows of activations    y[i] = x[rows[i]]
 
 ids [T] i64, w [V, D] bf16, y [T, D] bf16. An id outside 0..V-1 reads row 0 or V - 1 and is noted in the device's `faults`,
 which `check_ids` turns into an error when the host next waits for the device anyway: a bad id never stalls the step.
@@ -49,6 +49,27 @@ def embedding(input_ids, weight, dtype=bf16, *, out=None):
     current().launch(embedding_kernel.specialize(ROW=hidden // 8), -(-vectors // THREADS),
                      input_ids, weight, y, current().faults, vocab_size, vectors)
     return y
+
+
+def gather_rows(x, rows, *, out=None):
+    """x [T, D] bf16, rows [L] i64 -> [L, D] bf16. An embedding by another name: rows out of range are noted likewise."""
+    return embedding(rows, x, out=out)
+
+
+@kernel((ptr(i64), ptr(i64), u32), threads=THREADS)
+def fill_drawn_kernel(input_ids, drawn, num_tokens):
+    token = u32(cuda.blockIdx.x) * u32(THREADS) + u32(cuda.threadIdx.x)
+    if token < num_tokens and input_ids[token] < 0:
+        input_ids[token] = drawn[i64(-1) - input_ids[token]]
+
+
+def fill_drawn(input_ids, drawn) -> None:
+    """Each input_ids[t] = -1 - i becomes drawn[i], in place: tokens that the last step drew and the host need not know yet.
+
+    input_ids [T], drawn [S] i64.
+    """
+    need_contiguous(input_ids=input_ids, drawn=drawn)
+    current().launch(fill_drawn_kernel.specialize(), -(-input_ids.size // THREADS), input_ids, drawn, input_ids.size)
 
 
 def check_ids() -> None:

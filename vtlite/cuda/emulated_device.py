@@ -15,6 +15,9 @@ from vtlite.cuda.lang.types import READ_AS
 from vtlite.errors import DeviceError
 
 
+MEMORY = 32 << 20
+
+
 class DeviceArray:
     """An array in emulated global memory: `host` is its bytes as NumPy sees them, a view of `allocation.data`."""
 
@@ -136,6 +139,13 @@ class EmulatedDevice:
         self._graph: Graph | None = None
         self._count = 0
         self.faults = self.zeros((1,), np.uint32)
+
+    def make_current(self) -> None:
+        """Any thread can use it."""
+
+    def memory(self) -> tuple[int, int]:
+        """(free, total) bytes: what a test would want; the host has more."""
+        return MEMORY, MEMORY
 
     def empty(self, shape, dtype) -> DeviceArray:
         """An array whose bytes count as never written."""

@@ -9,6 +9,7 @@ from vtlite.cuda.cubin_cache import Entry
 from vtlite.cuda.device_array import DeviceArray
 from vtlite.cuda.driver import check, cu
 from vtlite.cuda.kernel import Specialized
+from vtlite.cuda.staging import Region
 from vtlite.errors import DeviceError
 
 FREE_SHARED_MEMORY = 48 << 10           # more needs the function's permission
@@ -57,6 +58,9 @@ class PreparedLaunch:
         self._call = (kernel.function, *grid, kernel.specialized.threads, 1, 1, shared, stream, ctypes.addressof(self._pointers), 0)
 
     def run(self) -> None:
+        """Queue the launch; one without blocks does nothing."""
+        if 0 in self._call[1:4]:
+            return
         status = cu.cuLaunchKernel(*self._call)[0]
         if status != cu.CUresult.CUDA_SUCCESS:
             check((status,), f"launching {self._kernel.specialized.name} on a grid of {self._call[1:4]}")
@@ -85,12 +89,18 @@ def _packed(kernel: str, parameter, value):
 
 
 class Graph:
-    """Work captured from a stream, replayed with one call. It keeps what its launches refer to."""
+    """Work captured from a stream, replayed with one call. It keeps the memory that its launches refer to, but for temporaries
+    of a step: the arena keeps that, and gives it to others between two replays."""
 
     def __init__(self, stream):
         self._stream = stream
-        self.launches: list[PreparedLaunch] = []
+        self._memory: dict[int, object] = {}
         self._executable = None
+
+    def keep(self, arguments) -> None:
+        """Hold on to what the arguments of a launch refer to."""
+        owners = (argument.owner for argument in arguments if isinstance(argument, DeviceArray))
+        self._memory.update((id(owner), owner) for owner in owners if not isinstance(owner, Region))
 
     def begin(self) -> None:
         mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED       # others may allocate meanwhile

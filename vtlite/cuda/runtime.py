@@ -3,7 +3,7 @@
 All work goes to one stream of the device's primary context, which torch and others in the process share; work of other
 streams is ordered with it by events. Temporaries of a step come from an arena:
 
-    with device.step():                 # empty() now hands out arena memory, from the front
+    with device.step():                 # empty() now hands out arena memory, and has it back from arrays that are dropped
         ...
     with device.capture() as graph: ...
     graph.replay()
@@ -24,8 +24,6 @@ from vtlite.cuda.lang.primitive import chip_number
 from vtlite.cuda.launch import Graph, LoadedKernel, PreparedLaunch
 from vtlite.cuda.staging import Arena, PinnedRing
 from vtlite.errors import DeviceError
-
-RING_UP_TO = 1 << 20                    # larger uploads are rare, and go straight from the caller's memory
 
 
 class GpuDevice:
@@ -78,11 +76,10 @@ class GpuDevice:
         shape, dtype = (shape,) if isinstance(shape, int) else tuple(shape), np.dtype(dtype)
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         if self._in_step and self._use_arena:
-            memory, address = self._arena.take(nbytes)
+            memory = self._arena.take(nbytes)
         else:
             memory = Memory(nbytes)
-            address = memory.address
-        return DeviceArray(self, memory, address, shape, dtype)
+        return DeviceArray(self, memory, memory.address, shape, dtype)
 
     def zeros(self, shape, dtype) -> DeviceArray:
         array = self.empty(shape, dtype)
@@ -100,13 +97,12 @@ class GpuDevice:
         return device_array.from_dlpack(self, source)
 
     def upload(self, address: int, values: np.ndarray) -> None:
-        """Copy a contiguous host array to an address; `values` may change at once."""
-        if 0 < values.nbytes <= RING_UP_TO and self._graph is None:
+        """Copy a contiguous host array to an address, through pinned memory; `values` may change at once."""
+        if self._graph is not None:
+            raise DeviceError("nothing can be uploaded while a graph is captured: make its inputs before, and upload into them")
+        if values.nbytes:
             self._ring = self._ring or PinnedRing()
             self._ring.upload(address, values, self.stream)
-        elif values.nbytes:
-            check(cu.cuMemcpyHtoDAsync(address, values.ctypes.data, values.nbytes, self.stream), "uploading")
-            self.synchronize()
 
     def download(self, host: np.ndarray, address: int) -> None:
         """Copy from an address into a contiguous host array, and wait."""
@@ -116,8 +112,7 @@ class GpuDevice:
 
     @contextlib.contextmanager
     def step(self):
-        """Arrays made inside are temporaries: they share the arena with those of the next step."""
-        self._arena.reset()
+        """Arrays made inside are temporaries: their memory serves others when they are dropped, within the step or after it."""
         self._in_step = True
         try:
             yield
@@ -151,7 +146,7 @@ class GpuDevice:
         prepared = self.prepare(specialized, grid, *arguments, shared=shared)
         prepared.run()
         if self._graph is not None:
-            self._graph.launches.append(prepared)
+            self._graph.keep(arguments)
 
     @contextlib.contextmanager
     def capture(self):

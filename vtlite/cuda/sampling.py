@@ -86,6 +86,23 @@ def sample(logits, sampling) -> Samples:
     return sample_rows(logits, current().array(table), current().array(values), sampling.num_logprobs)
 
 
+def token_logprobs(logits, token_ids, num_logprobs: int) -> tuple:
+    """logits [S, V] f32 and token_ids [S] i64 on the device -> logprobs [S] f32 of the ids, ranks [S] i64, top_ids [S, N],
+    top_logprobs [S, N]. Each row draws from one id, the given one."""
+    return tuple(sample(logits, forced(token_ids.numpy(), num_logprobs)))[2:]
+
+
+def forced(token_ids: np.ndarray, num_logprobs: int) -> SimpleNamespace:
+    """A SamplingBatch of greedy rows that allow one id each."""
+    size = len(token_ids)
+    zeros, ones, none = np.zeros(size, f32), np.ones(size, f32), SimpleNamespace(start_loc=np.zeros(size + 1, np.int64), values=token_ids[:0])
+    return SimpleNamespace(
+        temperature=zeros, top_k=zeros.astype(np.int32), top_p=ones, min_p=zeros, repetition_penalty=ones, frequency_penalty=zeros,
+        presence_penalty=zeros, seeds=np.zeros(size, np.uint64), positions=np.zeros(size, np.int64), prompt_ids=none, output_ids=none,
+        allowed=SimpleNamespace(start_loc=np.arange(size + 1), values=token_ids), bias_ids=none,
+        bias_values=SimpleNamespace(start_loc=none.start_loc, values=zeros[:0]), num_logprobs=num_logprobs)
+
+
 def sample_rows(logits, table, values, num_logprobs: int, *, workspace: Workspace | None = None, out: Samples | None = None) -> Samples:
     """logits [S, V] f32, table [S, COLUMNS] u32 and values [L] u32 as `pack` makes them -> Samples.
 

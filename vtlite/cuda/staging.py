@@ -1,6 +1,7 @@
 """Memory with a plan: the arena of a step's temporaries, and the ring of pinned memory that uploads pass through."""
 
 import ctypes
+from bisect import bisect
 from collections import deque
 
 import numpy as np
@@ -10,31 +11,69 @@ from vtlite.cuda.driver import check, cu
 
 ALIGNMENT = 256
 CHUNK = 64 << 20
-RING = 16 << 20
+RING = 32 << 20
+MOST_IN_FLIGHT = 16
+PIECE = 4 << 20                         # a larger upload is cut, so that one piece travels while the next is copied in
 
 
 class Arena:
-    """Memory handed out from the front and taken back all at once: the same requests in the same order get the same
-    addresses, which a captured graph needs. It grows by chunks that never move.
+    """Memory of a step's temporaries. A region comes back when no array refers to it any more, and the next array may have it:
+    work on one stream is ordered, so what still reads the old one is done before the new one is written.
+
+    Regions are taken at the lowest address that fits, so the same arrays made and dropped in the same order get the same
+    addresses, which a captured graph needs. The arena grows by chunks that never move and are never freed.
     """
 
     def __init__(self):
         self._chunks: list[Memory] = []
-        self._chunk, self._offset = 0, 0
+        self._free: list[list[int]] = []                    # [address, nbytes], ascending
 
-    def reset(self) -> None:
-        """Take everything back. Arrays made before now share their memory with those to come."""
-        self._chunk, self._offset = 0, 0
+    @property
+    def nbytes(self) -> int:
+        """What the arena holds, in use or not."""
+        return sum(chunk.nbytes for chunk in self._chunks)
 
-    def take(self, nbytes: int) -> tuple[Memory, int]:
-        """(memory, address) of the next `nbytes`, aligned to 256."""
-        while self._chunk < len(self._chunks) and self._offset + nbytes > self._chunks[self._chunk].nbytes:
-            self._chunk, self._offset = self._chunk + 1, 0
-        if self._chunk == len(self._chunks):
-            self._chunks.append(Memory(max(CHUNK, nbytes)))
-        memory, address = self._chunks[self._chunk], self._chunks[self._chunk].address + self._offset
-        self._offset += -(-nbytes // ALIGNMENT) * ALIGNMENT
-        return memory, address
+    def take(self, nbytes: int) -> "Region":
+        """A region of at least `nbytes`, aligned to 256."""
+        nbytes = max(1, -(-nbytes // ALIGNMENT)) * ALIGNMENT
+        index = next((i for i, (_, size) in enumerate(self._free) if size >= nbytes), None)
+        if index is None:
+            chunk = Memory(max(CHUNK, nbytes))
+            self._chunks.append(chunk)
+            index = self._insert(chunk.address, chunk.nbytes)
+        hole = self._free[index]
+        address = hole[0]
+        hole[0], hole[1] = address + nbytes, hole[1] - nbytes
+        if not hole[1]:
+            del self._free[index]
+        return Region(self, address, nbytes)
+
+    def give_back(self, address: int, nbytes: int) -> None:
+        """Join the region with the free neighbours of its chunk."""
+        index = self._insert(address, nbytes)
+        starts = {chunk.address for chunk in self._chunks}
+        for left in (index, index - 1):
+            if 0 <= left < len(self._free) - 1:
+                (a, size), (b, more) = self._free[left : left + 2]
+                if a + size == b and b not in starts:
+                    self._free[left : left + 2] = [[a, size + more]]
+
+    def _insert(self, address: int, nbytes: int) -> int:
+        index = bisect(self._free, [address])
+        self._free.insert(index, [address, nbytes])
+        return index
+
+
+class Region:
+    """Bytes of an arena, which has them back when nobody refers to them any more."""
+
+    __slots__ = ("address", "arena", "nbytes")
+
+    def __init__(self, arena: Arena, address: int, nbytes: int):
+        self.arena, self.address, self.nbytes = arena, address, nbytes
+
+    def __del__(self):
+        self.arena.give_back(self.address, self.nbytes)
 
 
 class PinnedRing:
@@ -53,13 +92,14 @@ class PinnedRing:
     def upload(self, destination: int, array: np.ndarray, stream) -> None:
         """Queue the copy of a contiguous host array to a device address; the array may change at once."""
         source = array.reshape(-1).view(np.uint8)
-        for start in range(0, source.size, self._nbytes):   # in pieces, if it is larger than the ring
-            self._upload_piece(destination + start, source[start : start + self._nbytes], stream)
+        for start in range(0, source.size, PIECE):
+            self._upload_piece(destination + start, source[start : start + PIECE], stream)
 
     def _upload_piece(self, destination: int, piece: np.ndarray, stream) -> None:
         start = self._offset if self._offset + piece.size <= self._nbytes else 0
         end = start + piece.size
-        while self._in_flight and any(s < end and start < e for s, e, _ in self._in_flight):
+        while self._in_flight and (len(self._in_flight) >= MOST_IN_FLIGHT
+                                   or any(s < end and start < e for s, e, _ in self._in_flight)):
             event = self._in_flight.popleft()[2]
             check(cu.cuEventSynchronize(event), "waiting for an upload")
             self._events.append(event)

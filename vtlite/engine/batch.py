@@ -3,7 +3,7 @@
 T query tokens of S sequences lie one sequence after another, with no padding.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -114,6 +114,27 @@ def build(plan: Plan, block_size: int) -> Batch:
         sampled=sampled,
         prompt_rows=prompt_rows,
     )
+
+
+def with_prompt_rows(batch: Batch) -> SamplingBatch:
+    """How each of the L rows of logits draws, if the rows whose prompt logprobs are wanted draw as well: greedily, from one
+    allowed id, the prompt token that follows. So a sampler that reports logprobs of what it draws reports theirs."""
+    if not len(batch.prompt_indices):
+        return batch.sampling
+    size, rows = len(batch.logits_indices), {index: i for i, index in enumerate(batch.sample_indices)}
+    neutral = {"top_p": 1, "repetition_penalty": 1}
+
+    def spread(name: str, values):
+        if isinstance(values, Ragged):
+            return Ragged.of([values.row(rows[i]) if i in rows else () for i in range(size)], values.values.dtype)
+        everything = np.full(size, neutral.get(name, 0), values.dtype)
+        everything[batch.sample_indices] = values
+        return everything
+
+    columns = {f.name: spread(f.name, getattr(batch.sampling, f.name)) for f in fields(SamplingBatch) if f.name != "num_logprobs"}
+    targets = dict(zip(batch.prompt_indices, batch.prompt_targets))
+    columns["allowed"] = Ragged.of([[targets[i]] if i in targets else columns["allowed"].row(i) for i in range(size)], np.int64)
+    return SamplingBatch(**columns, num_logprobs=max(batch.sampling.num_logprobs, batch.num_prompt_logprobs))
 
 
 def _sampling(requests: list[Request]) -> SamplingBatch:

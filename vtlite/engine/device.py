@@ -1,37 +1,69 @@
 """Which wing of the operations serves, and how much memory its KV cache may take."""
 
+import logging
 import os
-from pathlib import Path
+from dataclasses import dataclass
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 
-from vtlite.errors import DeviceError
+from vtlite.engine.host_memory import available_bytes
+
+log = logging.getLogger(__name__)
 
 MOST_KV_BYTES = 4 << 30
+CPU_BATCHED_TOKENS, DEVICE_BATCHED_TOKENS = 512, 8192      # per step, where nobody says
 
 
-def select_ops(device: str):
-    """The operations module and activation type for "auto", "cpu", "cuda" or "reference"."""
+@dataclass(frozen=True)
+class Wing:
+    """Operations, the type of the activations, and the device they run on: None = NumPy arrays in this process."""
+
+    ops: ModuleType
+    dtype: np.dtype
+    device: Any = None
+
+    @property
+    def default_batched_tokens(self) -> int:
+        return CPU_BATCHED_TOKENS if self.device is None else DEVICE_BATCHED_TOKENS
+
+
+def select_wing(device: str, runs_on_device: bool = True) -> Wing:
+    """The wing for "auto", "cpu", "cuda" or "reference"; auto takes a GPU that is there, if the model `runs_on_device`.
+
+    DeviceError if "cuda" cannot be had; VTLITE_DEVICE says which GPU, or the emulator.
+    """
+    if device == "auto":
+        device = "cuda" if runs_on_device and gpu_is_there() else "cpu"
     if device == "cuda":
-        raise DeviceError("no model runs on a GPU yet, only kernels do (vtlite kernels); use --device cpu")
+        from vtlite.cuda import device as devices, ops
+        from vtlite.cuda.lang import bf16
+        return Wing(ops, np.dtype(bf16), devices.current())
     if device == "reference":
         import vtlite.reference as ops
     else:
         import vtlite.cpu as ops
         from vtlite.cpu.compile_ahead import start_if_first_run
         start_if_first_run()
-    return ops, np.dtype(np.float32)
+    return Wing(ops, np.dtype(np.float32))
+
+
+def gpu_is_there() -> bool:
+    """Whether a GPU can be opened here. Where something for it is installed but does not work, the log says what."""
+    if os.environ.get("VTLITE_DEVICE") == "emulator" or find_spec("cuda") is None or find_spec("cuda.bindings") is None:
+        return False
+    from vtlite.cuda import device
+    from vtlite.errors import DeviceError
+    try:
+        device.current()
+        return True
+    except DeviceError as error:
+        log.info("running on the CPU: %s", error)
+        return False
 
 
 def default_kv_cache_bytes() -> int:
     """A quarter of the memory that is free now, at most 4 GiB."""
     return min(available_bytes() // 4, MOST_KV_BYTES)
-
-
-def available_bytes() -> int:
-    """Memory that can be had without swapping, in bytes."""
-    meminfo = Path("/proc/meminfo")
-    if meminfo.exists():
-        fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
-        return int(fields["MemAvailable"].split()[0]) * 1024
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2        # no better figure on this system

@@ -2,23 +2,26 @@
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from vtlite import reference
+from vtlite.checkpoint.blank_tokenizer import tokenizer_or_blank
+from vtlite.checkpoint.dummy import DummyWeights
 from vtlite.checkpoint.resolve import resolve
 from vtlite.checkpoint.tokenizer import Tokenizer
 from vtlite.checkpoint.weights import Weights
 from vtlite.config import EngineConfig, ModelConfig
 from vtlite.engine.cache import BlockPool
 from vtlite.engine.detokenizer import Detokenizer
-from vtlite.engine.device import default_kv_cache_bytes, select_ops
+from vtlite.engine.device import Wing, default_kv_cache_bytes, select_wing
 from vtlite.engine.outputs import Delta
 from vtlite.engine.request import Request, draw_seed
 from vtlite.engine.runner import Runner
 from vtlite.engine.sampling_params import SamplingParams
 from vtlite.engine.scheduler import Scheduler
 from vtlite.engine.sync_loop import SyncLoop
-from vtlite.errors import ConfigError, RequestError
+from vtlite.errors import ConfigError, DeviceError, RequestError
 from vtlite.models.registry import load_model
 
 log = logging.getLogger(__name__)
@@ -29,19 +32,62 @@ GENERATION_DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_pen
 class Engine:
     """Everything that serves one model. One thread may call `add`, `abort` and `step`."""
 
-    def __init__(self, model: str | Path | None = None, config: EngineConfig = EngineConfig()):
+    def __init__(self, model: str | Path | None = None, config: EngineConfig = EngineConfig(),
+                 on_load: Callable[[int, int], None] | None = None):
+        """`on_load(bytes, of)` hears how far the weights have come on their way to a device."""
         self.directory = resolve(model)
         self.config = config
-        ops, dtype = select_ops(config.device)
         self.model_config = ModelConfig.read(self.directory)
-        self.tokenizer = Tokenizer(self.directory)
-        self.model = load_model(self.model_config, Weights(self.directory), ops, dtype)
-        self.max_model_len, num_blocks = self._fit()
-        max_num_seqs = self._fit_states()
+        self.tokenizer = Tokenizer(self.directory) if config.load_format == "auto" else tokenizer_or_blank(self.directory)
+        wing = select_wing(config.device)
+        try:
+            self._start(wing, on_load)
+        except DeviceError as error:
+            if config.device != "auto" or wing.device is None:
+                raise
+            log.warning("running on the CPU instead of %s: %s", wing.device.name, error)
+            self._start(select_wing("cpu"), on_load)
+
+    def _start(self, wing: Wing, on_load) -> None:
+        """Load the model into the wing's memory, and fill what is left of it with the caches."""
+        config = self.config
+        self.device = wing.device
+        self.model = load_model(self.model_config, self._weights(wing, on_load), wing.ops, wing.dtype)
+        max_num_batched_tokens = config.max_num_batched_tokens or wing.default_batched_tokens
+        room = None
+        if wing.device is not None:
+            from vtlite.engine.device_memory import room_for_caches
+            room = room_for_caches(self.model, wing, config, max_num_batched_tokens)
+        max_num_seqs, room = self._fit_states(room)
+        self.max_model_len, num_blocks = self._fit(room)
         self.pool = BlockPool(num_blocks, config.block_size, self._prefix_caching())
-        scheduler = Scheduler(self.pool, max_num_seqs, config.max_num_batched_tokens, config.scheduling_policy)
-        runner = Runner(self.model, ops, num_blocks, config.block_size, num_slots=max_num_seqs + 1)    # 0 is never handed out
+        scheduler = Scheduler(self.pool, max_num_seqs, max_num_batched_tokens, config.scheduling_policy)
+        if wing.device is None:
+            runner = Runner(self.model, wing.ops, num_blocks, config.block_size, num_slots=max_num_seqs + 1)    # 0 is never handed out
+        else:
+            from vtlite.engine.device_runner import DeviceRunner
+            runner = DeviceRunner(self.model, wing, config, num_blocks, max_num_seqs + 1, max_num_batched_tokens, self.max_model_len)
         self.loop = SyncLoop(scheduler, runner, self.tokenizer)
+
+    def _weights(self, wing: Wing, on_load) -> Weights | DummyWeights:
+        """Where the model takes its weights from, and puts them."""
+        if wing.device is None:
+            upload = None
+        else:
+            from vtlite.cuda.upload import Upload
+            upload = Upload(wing.device)
+        if self.config.load_format == "dummy":
+            return DummyWeights(wing.ops.uniform, reference.uniform, upload)
+        weights = Weights(self.directory, upload)
+        if upload is not None:
+            if on_load is not None:
+                upload.on_bytes = lambda n: on_load(n, weights.num_bytes)
+            free, total = wing.device.memory()
+            if weights.num_bytes > free:
+                raise DeviceError(f"the weights of {self.directory} take {weights.num_bytes / 2**30:.1f} GiB, and {free / 2**30:.1f} of "
+                                  f"the {total / 2**30:.1f} GiB of {wing.device.name} are free: "
+                                  f"{(weights.num_bytes - free) / 2**30:.1f} GiB too little; use a smaller model, or --device cpu")
+        return weights
 
     @property
     def has_work(self) -> bool:
@@ -119,8 +165,11 @@ class Engine:
         spellings = [self.tokenizer.encode(text, add_special_tokens=False) for text in (word, " " + word.lstrip())]
         return [ids for i, ids in enumerate(spellings) if ids and ids not in spellings[:i]]
 
-    def _fit(self) -> tuple[int, int]:
-        """max_model_len and the number of KV blocks, chosen or checked to hold at least one longest request."""
+    def _fit(self, room: int | None) -> tuple[int, int]:
+        """max_model_len and the number of KV blocks, chosen or checked to hold at least one longest request.
+
+        `room` is what is left of a device, in bytes; None on the CPU.
+        """
         config, longest = self.config, self.model_config.max_position_embeddings
         num_layers, num_kv_heads, head_dim = self.model.kv_shape
         block_bytes = 2 * num_layers * config.block_size * num_kv_heads * head_dim * self.model.dtype.itemsize
@@ -129,26 +178,33 @@ class Engine:
                               f"({self.model_config.source}: 'max_position_embeddings')")
         num_blocks = config.num_blocks
         if num_blocks is None:
-            num_blocks = (config.kv_cache_bytes or default_kv_cache_bytes()) // block_bytes
+            num_blocks = (config.kv_cache_bytes or (default_kv_cache_bytes() if room is None else room)) // block_bytes
+        elif room is not None and num_blocks * block_bytes > room:
+            raise ConfigError(f"{num_blocks} KV blocks take {num_blocks * block_bytes / 2**20:.0f} MiB, and {room / 2**20:.0f} MiB of "
+                              f"{self.device.name} are left for them: {(num_blocks * block_bytes - room) / 2**20:.0f} MiB too little; "
+                              f"ask for at most {room // block_bytes}, or raise gpu_memory_utilization")
         held = (num_blocks - 1) * config.block_size                       # block 0 is never handed out
         max_model_len = config.max_model_len or min(longest, held)
         if held < max(max_model_len, 2):
             needed = -(-max(max_model_len, 2) // config.block_size) + 1
             raise ConfigError(f"a request of {max_model_len} tokens needs {needed} KV blocks "
                               f"({needed * block_bytes / 2**20:.0f} MiB) and {num_blocks} fit "
-                              f"({num_blocks * block_bytes / 2**20:.0f} MiB); lower max_model_len or raise kv_cache_bytes")
+                              f"({num_blocks * block_bytes / 2**20:.0f} MiB), {(needed - num_blocks) * block_bytes / 2**20:.0f} MiB "
+                              f"too little; lower max_model_len or raise {'kv_cache_bytes' if room is None else 'gpu_memory_utilization'}")
         return max_model_len, num_blocks
 
-    def _fit_states(self) -> int:
-        """The number of requests that may run at once: max_num_seqs, or as many recurrent states as fit."""
+    def _fit_states(self, room: int | None) -> tuple[int, int | None]:
+        """The number of requests that may run at once: max_num_seqs, or as many recurrent states as fit; and the room left."""
         state_bytes = sum(math.prod(shape) * dtype.itemsize for layer in self.model.state_shapes for shape, dtype in layer)
         if not state_bytes:
-            return self.config.max_num_seqs
-        room = default_kv_cache_bytes()
-        if room < state_bytes:
-            raise ConfigError(f"the recurrent state of one request takes {state_bytes / 2**20:.1f} MiB, and a quarter of "
-                              f"the free memory is {room / 2**20:.1f} MiB; free some, or choose a smaller model")
-        return min(self.config.max_num_seqs, room // state_bytes)
+            return self.config.max_num_seqs, room
+        share = default_kv_cache_bytes() if room is None else room // 2
+        if share < state_bytes:
+            raise ConfigError(f"the recurrent state of one request takes {state_bytes / 2**20:.1f} MiB, and "
+                              f"{'a quarter of the free memory' if room is None else 'half of what is left of ' + self.device.name} "
+                              f"is {share / 2**20:.1f} MiB; free some, or choose a smaller model")
+        max_num_seqs = min(self.config.max_num_seqs, share // state_bytes)
+        return max_num_seqs, None if room is None else room - (max_num_seqs + 1) * state_bytes
 
     def _prefix_caching(self) -> bool:
         """Whether prefixes are shared: not with a recurrent state, which a hit would need as it was at the prefix's end."""

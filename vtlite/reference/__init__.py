@@ -17,9 +17,10 @@ from vtlite.reference.linear import linear
 from vtlite.reference.norm import add_rms_norm, gated_rms_norm, rms_norm
 from vtlite.reference.rope import rope_cos_sin, rotary
 from vtlite.reference.sampling import Samples, sample, token_logprobs
+from vtlite.reference.uniform import uniform
 
 __all__ = [
     "Samples", "add_rms_norm", "causal_conv1d", "embedding", "gated_delta_rule", "gated_rms_norm",
     "gather_rows", "gdn_gates", "gelu_tanh_and_mul", "linear", "paged_attention", "rms_norm", "rope_cos_sin", "rotary",
-    "sample", "sigmoid_gate", "silu_and_mul", "token_logprobs", "write_kv",
+    "sample", "sigmoid_gate", "silu_and_mul", "token_logprobs", "uniform", "write_kv",
 ]

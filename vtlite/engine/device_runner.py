@@ -1,0 +1,180 @@
+"""The Runner for a device: weights, KV blocks and states lie there, and a step is one upload, one run and one download.
+
+A decode step (every sequence has one generated token to compute) is recorded as a graph the first time a bucket of its sizes
+is met, and replayed from then on; all others are launched kernel by kernel. Sampling is part of either. What a token gets
+does not depend on which it was, nor on the bucket.
+"""
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from vtlite import tap
+from vtlite.config import EngineConfig
+from vtlite.cuda.embed import check_ids, fill_drawn
+from vtlite.cuda.sampling import sample_rows
+from vtlite.cuda.sampling_rows import COLUMNS, pack
+from vtlite.engine.batch import Batch, with_prompt_rows
+from vtlite.engine.device import Wing
+from vtlite.engine.request import Request
+from vtlite.engine.runner import StepResult
+from vtlite.engine.scheduler import Plan
+from vtlite.engine.step_inputs import Layout, StepInputs
+from vtlite.reference import Samples
+
+SHORTEST_CONTEXT = 256           # of a bucket; the others are powers of two above it
+FEWEST_VALUES = 64
+TOP_LOGPROBS = (-1, 0, 1, 5, 20)
+SAMPLED_AT_ONCE = 256            # rows: bounds the sampler's workspace
+
+
+class DecodeStep:
+    """The graph of a decode step and where its inputs lie."""
+
+    def __init__(self, inputs: StepInputs, buffer):
+        self.inputs, self.buffer, self.graph = inputs, buffer, None
+
+
+class DeviceRunner:
+    """Runs `model` on the device of its wing: see Runner, whose face it has. A step has up to `max_rows` rows of logits."""
+
+    def __init__(self, model, wing: Wing, config: EngineConfig, num_blocks: int, num_slots: int, max_rows: int, max_model_len: int):
+        num_layers, num_kv_heads, head_dim = model.kv_shape
+        block_size, device = config.block_size, wing.device
+        self.model, self.ops, self.device, self.block_size = model, wing.ops, device, block_size
+        self.kv_cache = [device.zeros((2, num_blocks, block_size, num_kv_heads, head_dim), model.dtype) for _ in range(num_layers)]
+        self.states = [[device.zeros((num_slots, *shape), dtype) for shape, dtype in layer] for layer in model.state_shapes]
+        self._state_arrays = [array for layer in self.states for array in layer]
+        self._saved: dict[tuple[str, int], tuple[list[np.ndarray], list[np.ndarray]]] = {}
+        self._max_model_len, self._enforce_eager = max_model_len, config.enforce_eager
+        self._results = device.zeros((_results(max_rows, min(config.max_logprobs, model.config.vocab_size)).nbytes,), np.uint8)
+        self._drawn = _results(max_rows, 0).views(self._results).token_ids
+        self._drawn_rows: dict[Request, int] = {}                # who drew in the last step, and in which of its rows
+        self._decode_steps: dict[tuple, DecodeStep] = {}
+
+    # caches
+
+    def move(self, plan: Plan) -> None:
+        """Carry out what a Plan says of the caches: KV and states of preempted requests, zero states of new ones."""
+        self.device.make_current()                               # servers step in a thread of their own
+        with self.device.step():
+            for request, blocks, slot in plan.saves:
+                self._saved[request.key] = self._kv_of(blocks), [array[slot].numpy() for array in self._state_arrays]
+            for request, blocks, slot in plan.restores:
+                kv, state = self._saved.pop(request.key)
+                self._restore_kv(blocks, kv)
+                for array, kept in zip(self._state_arrays, state):
+                    array[slot].copy_from(kept)
+        for array in self._state_arrays:
+            for slot in plan.resets:
+                array[slot].fill(0)
+        for request in plan.discards:
+            self._saved.pop(request.key, None)
+
+    def _kv_of(self, blocks: list[int]) -> list[np.ndarray]:
+        """What these blocks hold: for each layer [2, blocks, block_size, Hkv, D] on the host."""
+        num_blocks = self.kv_cache[0].shape[1]
+        rows = self.device.array(np.concatenate([np.array(blocks, np.int64), np.array(blocks, np.int64) + num_blocks]))
+        return [self.ops.gather_rows(kv.reshape(2 * num_blocks, -1), rows).numpy().reshape(2, len(blocks), *kv.shape[2:])
+                for kv in self.kv_cache]
+
+    def _restore_kv(self, blocks: list[int], kept: list[np.ndarray]) -> None:
+        slots = np.array(blocks, np.int64)[:, None] * self.block_size + np.arange(self.block_size)
+        slot_mapping = self.device.array(slots.reshape(-1))
+        for kv, (k, v) in zip(self.kv_cache, kept):
+            shape = slots.size, *kv.shape[3:]
+            self.ops.write_kv(kv, self.device.array(k.reshape(shape)), self.device.array(v.reshape(shape)), slot_mapping)
+
+    # steps
+
+    def forward(self, batch: Batch) -> StepResult:
+        sampling = with_prompt_rows(batch)
+        table, values = pack(sampling, self.model.config.vocab_size)
+        self._refer_to_drawn(batch)
+        key = self._bucket(batch, sampling.num_logprobs, len(values))
+        if key is None:
+            num_rows, num_logprobs = len(batch.logits_indices), sampling.num_logprobs
+            with self.device.step():
+                inputs = StepInputs(len(batch.input_ids), len(batch.seq_lens), batch.block_table.shape[1], num_rows, COLUMNS, len(values))
+                inputs.load(batch, table, values)
+                self._run(inputs, self.device.array(inputs.buffer), int(batch.seq_lens.max()), num_logprobs)
+        else:
+            num_rows, num_logprobs = key[0], key[2]
+            self._decode(key, batch, table, values)
+        return self._read(batch, num_rows, num_logprobs)
+
+    def _refer_to_drawn(self, batch: Batch) -> None:
+        """Tokens that the last step drew are taken from where it left them on the device."""
+        for request, index in zip(batch.sampled, batch.sample_indices):
+            row = self._drawn_rows.get(request)
+            if row is not None:
+                batch.input_ids[batch.logits_indices[index]] = -1 - row
+        self._drawn_rows = {request: int(index) for request, index in zip(batch.sampled, batch.sample_indices)}
+
+    def _bucket(self, batch: Batch, num_logprobs: int, num_values: int) -> tuple | None:
+        """(sequences, context, logprobs, values) of the graph that fits a decode step; None if the step is none."""
+        num_seqs = len(batch.seq_lens)
+        generated = all(request.num_computed_tokens > request.prompt_len for request in batch.sampled)
+        if (self._enforce_eager or tap.is_open() or not generated
+                or not num_seqs == len(batch.sampled) == len(batch.input_ids) == len(batch.logits_indices)):
+            return None
+        context = min(max(_power_of_two(int(batch.seq_lens.max())), SHORTEST_CONTEXT), self._max_model_len)
+        top = next((n for n in TOP_LOGPROBS if n >= num_logprobs), num_logprobs)
+        return _bucket_of(num_seqs), context, min(top, self.model.config.vocab_size), max(_power_of_two(num_values), FEWEST_VALUES)
+
+    def _decode(self, key: tuple, batch: Batch, table: np.ndarray, values: np.ndarray) -> None:
+        num_seqs, context, num_logprobs, num_values = key
+        step = self._decode_steps.get(key)
+        if step is None:
+            inputs = StepInputs(num_seqs, num_seqs, -(-context // self.block_size), num_seqs, COLUMNS, num_values)
+            step = self._decode_steps[key] = DecodeStep(inputs, self.device.zeros((inputs.layout.nbytes,), np.uint8))
+        inputs = step.inputs
+        inputs.load(batch, table, values)
+        step.buffer[: inputs.num_bytes].copy_from(inputs.buffer[: inputs.num_bytes])
+        if step.graph is not None:
+            step.graph.replay()
+            return
+        with self.device.step():
+            self._run(inputs, step.buffer, context, num_logprobs, is_decode=True)                  # kernels load here, not in the graph
+        with self.device.step(), self.device.capture() as step.graph:
+            self._run(inputs, step.buffer, context, num_logprobs, is_decode=True)
+
+    def _run(self, inputs: StepInputs, buffer, max_seq_len: int, num_logprobs: int, is_decode: bool = False) -> None:
+        """Model and sampler over the inputs in `buffer`; what is drawn goes to the results."""
+        arrays = inputs.layout.views(buffer)
+        lengths = np.diff(inputs.host.query_start_loc)
+        batch = SimpleNamespace(**vars(arrays), max_query_len=int(lengths.max()), max_seq_len=max_seq_len, is_decode=is_decode)
+        fill_drawn(batch.input_ids, self._drawn)
+        logits = self.model.forward(batch, self.kv_cache, self.states)
+        rows, top = len(logits), max(num_logprobs, 0)
+        results = vars(_results(rows, top).views(self._results))
+        for first in range(0, rows, SAMPLED_AT_ONCE):
+            part = slice(first, min(first + SAMPLED_AT_ONCE, rows))
+            out = Samples(**{name: array[part] for name, array in results.items()})
+            sample_rows(logits[part], batch.table[part], batch.values, num_logprobs, out=out)
+
+    def _read(self, batch: Batch, num_rows: int, num_logprobs: int) -> StepResult:
+        """The results of a step, on the host; `num_rows` as many rows as it had, padding included."""
+        layout = _results(num_rows, max(num_logprobs, 0))
+        everything = Samples(**vars(layout.views(self._results[: layout.nbytes].numpy())))
+        check_ids()
+        samples = Samples(*(array[batch.sample_indices] for array in everything))
+        prompt = tuple(array[batch.prompt_indices] for array in everything[2:]) if len(batch.prompt_indices) else None
+        return StepResult(samples, prompt)
+
+
+def _results(rows: int, top: int) -> Layout:
+    """Where the Samples of a step lie. Token ids come first: they are at one address in every step."""
+    return Layout(token_ids=((rows,), np.int64), ranks=((rows,), np.int64), logprobs=((rows,), np.float32), valid=((rows,), np.uint8),
+                  top_ids=((rows, top), np.int64), top_logprobs=((rows, top), np.float32))
+
+
+def _bucket_of(num_seqs: int) -> int:
+    """1, 2, 3, 4, 6, 8, 12, 16, 24, ...: the least of these that is not smaller."""
+    size = _power_of_two(num_seqs)
+    return 3 * size // 4 if size >= 4 and num_seqs <= 3 * size // 4 else size
+
+
+def _power_of_two(n: int) -> int:
+    """The least power of two that is not smaller than n >= 1."""
+    return 1 << (n - 1).bit_length()
