@@ -17,6 +17,7 @@ COMMANDS = {
     "generate": "answer a prompt, or continue a text",
     "chat": "talk with a model in the terminal",
     "serve": "serve a model over HTTP, with OpenAI's API",
+    "bench": "measure how fast a model runs here",
     "convert": "import a GGUF file as a checkpoint directory",
     "kernels": "list, compile, read and time the GPU kernels",
     "doctor": "show what is installed, what would run, and what to do about the rest",

@@ -18,8 +18,8 @@ BASE = {"ml_dtypes": "ml_dtypes", "safetensors": "safetensors", "tokenizers": "t
 EXTRAS = {     # extra: module, package, what it is for
     "hub": ("huggingface_hub", "huggingface-hub", "models from the Hugging Face Hub"),
     "gguf": ("gguf", "gguf", "smollm2, and vtlite convert"),
-    "gpu": ("cuda.bindings", "cuda-bindings", "running CUDA kernels: vtlite kernels time"),
-    "cuda": ("numba_cuda_mlir", "numba-cuda-mlir", "compiling CUDA kernels: vtlite kernels"),
+    "gpu": ("cuda.bindings", "cuda-bindings", "running models on an NVIDIA GPU"),
+    "cuda": ("numba_cuda_mlir", "numba-cuda-mlir", "compiling the GPU kernels that are not prebuilt"),
 }
 ENGINE = ("vtlite.engine.llm", "vtlite.cpu", "vtlite.serve.run")
 OLDEST_PYTHON = (3, 11)
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     extras = [_extra(name) for name in EXTRAS]
     machine = [_processor(), _nvidia(), _cache_folder()] + ([] if broken else [_engine(), _memory(), _default_model()])
     checks = base + extras + machine
-    uses = _uses(broken or [check for check in machine if check.ok is False], extras)
+    uses = _uses(broken or [check for check in machine if check.ok is False], extras + machine)
     if args.json:
         print(json.dumps({"version": __version__, "ok": bool(uses[0].ok), "checks": [asdict(c) for c in checks],
                           "would_run": [asdict(use) for use in uses]}, indent=2, ensure_ascii=False))
@@ -58,16 +58,17 @@ def run(args: argparse.Namespace) -> int:
     return 0 if uses[0].ok else 1
 
 
-def _uses(problems: list[Check], extras: list[Check]) -> list[Check]:
+def _uses(problems: list[Check], checks: list[Check]) -> list[Check]:
     """What would run and what would not; the main command first."""
     cpu = True, "yes", ""
     if problems:
         cpu = False, f"no: {problems[0].name}, {problems[0].found}", problems[0].next
-    extra = {check.name: (check.ok, "yes" if check.ok else f"no: {check.found}", check.next) for check in extras}
+    extra = {check.name: (check.ok, "yes" if check.ok else f"no: {check.found}", check.next) for check in checks}
+    gpu = next((extra[name] for name in ("NVIDIA GPU", "extra gpu") if not extra[name][0]), (True, "yes", ""))
     return [
         Check("generate, chat, serve on the CPU", *cpu),
         Check("the same with --device reference", *cpu),
-        Check("the same with --device cuda", None, "no: no model runs on a GPU yet, only kernels do", "leave --device out"),
+        Check("the same with --device cuda", *(cpu if problems else gpu)),
         Check("convert", *extra["extra gguf"]),
         Check("models from the Hugging Face Hub", *extra["extra hub"]),
     ]

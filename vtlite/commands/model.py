@@ -17,6 +17,14 @@ def add_engine(parser: argparse.ArgumentParser):
     group = parser.add_argument_group("engine")
     group.add_argument("--device", choices=DEVICES, default="auto",
                        help="where to run; reference is the slow NumPy definition of every operation (default: auto)")
+    group.add_argument("--load-format", choices=("auto", "dummy"), default="auto",
+                       help="dummy draws weights at random, of the shapes that config.json implies, to measure speed and memory "
+                            "with (default: auto, the checkpoint's own)")
+    group.add_argument("--gpu-memory-utilization", type=float, metavar="SHARE",
+                       help="what weights, activations and KV cache may take of a GPU's memory (default: 0.9)")
+    group.add_argument("--num-gpu-blocks", dest="num_blocks", type=int, metavar="N",
+                       help="blocks of KV cache; default: as many as fit")
+    group.add_argument("--enforce-eager", action="store_true", help="launch kernels one by one on a GPU, never as a graph")
     group.add_argument("--max-model-len", type=int, metavar="N", help="prompt and answer together, in tokens; "
                                                                       "default: all that the model was made for")
     return group
@@ -50,10 +58,25 @@ def load_llm(directory, args: argparse.Namespace):
     from dataclasses import fields
 
     from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TransferSpeedColumn
 
     from vtlite.config import EngineConfig
     names = {field.name for field in fields(EngineConfig)}
     options = {name: value for name, value in vars(args).items() if name in names and value is not None}
-    with Console(stderr=True).status(f"loading {directory.name}"):
+    console = Console(stderr=True)
+    bar = Progress(SpinnerColumn(), TextColumn(f"loading {directory.name}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
+                   console=console, transient=True, disable=not console.is_terminal)
+    with console.status(f"loading {directory.name}") as status:
+        def show(num_bytes: int, total: int) -> None:
+            """Weights travel to a device: a bar takes the spinner's place."""
+            if not bar.tasks:
+                status.stop()
+                bar.start()
+                bar.add_task("", total=total)
+            bar.update(bar.task_ids[0], completed=num_bytes)
+
         from vtlite.engine.llm import LLM
-        return LLM(directory, **options)
+        try:
+            return LLM(directory, on_load=show, **options)
+        finally:
+            bar.stop()

@@ -27,9 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     engine = add_engine(parser)
     engine.add_argument("--max-num-seqs", type=int, metavar="N", help="requests that run at once (default: 256)")
     engine.add_argument("--max-num-batched-tokens", type=int, metavar="N",
-                        help="tokens per step; long prompts are cut into such pieces (default: 512)")
+                        help="tokens per step; long prompts are cut into such pieces (default: 512, on a GPU 8192)")
     engine.add_argument("--kv-cache-bytes", type=_bytes, metavar="SIZE",
-                        help="memory for the KV cache, such as 2G or 512M; default: a quarter of what is free, up to 4G")
+                        help="memory for the KV cache, such as 2G or 512M; default: a quarter of what is free, up to 4G; "
+                             "on a GPU what --gpu-memory-utilization leaves")
     engine.add_argument("--block-size", type=int, metavar="N", help="tokens per block of the KV cache (default: 16)")
     engine.add_argument("--no-enable-prefix-caching", dest="enable_prefix_caching", action="store_false",
                         help="compute every prompt in full, even if its beginning was seen before")

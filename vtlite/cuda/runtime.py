@@ -23,6 +23,7 @@ from vtlite.cuda.kernel import Specialized
 from vtlite.cuda.lang.primitive import chip_number
 from vtlite.cuda.launch import Graph, LoadedKernel, PreparedLaunch
 from vtlite.cuda.staging import Arena, PinnedRing
+from vtlite.cuda.timeline import Timeline
 from vtlite.errors import DeviceError
 
 
@@ -49,6 +50,7 @@ class GpuDevice:
         self._use_arena = os.environ.get("VTLITE_NO_ARENA") != "1"      # compute-sanitizer sees arrays only if each is allocated
         self._ring: PinnedRing | None = None
         self._graph: Graph | None = None
+        self._timeline: Timeline | None = None
         self.faults = self.zeros((1,), np.uint32)
 
     def __repr__(self) -> str:
@@ -147,6 +149,8 @@ class GpuDevice:
         prepared.run()
         if self._graph is not None:
             self._graph.keep(arguments)
+        if self._timeline is not None:
+            self._timeline.mark(specialized.kernel.name)
 
     @contextlib.contextmanager
     def capture(self):
@@ -161,6 +165,15 @@ class GpuDevice:
         finally:
             self._graph = None
         graph.end()
+
+    @contextlib.contextmanager
+    def timeline(self):
+        """The Timeline it gives times every launch made inside, in a graph at each replay."""
+        self._timeline = Timeline(self.stream)
+        try:
+            yield self._timeline
+        finally:
+            self._timeline = None
 
     # other streams
 

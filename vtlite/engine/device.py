@@ -30,13 +30,13 @@ class Wing:
         return CPU_BATCHED_TOKENS if self.device is None else DEVICE_BATCHED_TOKENS
 
 
-def select_wing(device: str, runs_on_device: bool = True) -> Wing:
-    """The wing for "auto", "cpu", "cuda" or "reference"; auto takes a GPU that is there, if the model `runs_on_device`.
+def select_wing(device: str) -> Wing:
+    """The wing for "auto", "cpu", "cuda" or "reference"; auto takes a GPU that is there.
 
     DeviceError if "cuda" cannot be had; VTLITE_DEVICE says which GPU, or the emulator.
     """
     if device == "auto":
-        device = "cuda" if runs_on_device and gpu_is_there() else "cpu"
+        device = "cuda" if gpu_is_there() else "cpu"
     if device == "cuda":
         from vtlite.cuda import device as devices, ops
         from vtlite.cuda.lang import bf16

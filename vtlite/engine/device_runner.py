@@ -5,6 +5,7 @@ is met, and replayed from then on; all others are launched kernel by kernel. Sam
 does not depend on which it was, nor on the bucket.
 """
 
+import statistics
 from types import SimpleNamespace
 
 import numpy as np
@@ -51,6 +52,7 @@ class DeviceRunner:
         self._drawn = _results(max_rows, 0).views(self._results).token_ids
         self._drawn_rows: dict[Request, int] = {}                # who drew in the last step, and in which of its rows
         self._decode_steps: dict[tuple, DecodeStep] = {}
+        self._last_key: tuple | None = None                      # of the last decode step
 
     # caches
 
@@ -123,7 +125,7 @@ class DeviceRunner:
         return _bucket_of(num_seqs), context, min(top, self.model.config.vocab_size), max(_power_of_two(num_values), FEWEST_VALUES)
 
     def _decode(self, key: tuple, batch: Batch, table: np.ndarray, values: np.ndarray) -> None:
-        num_seqs, context, num_logprobs, num_values = key
+        num_seqs, context, num_logprobs, num_values = self._last_key = key
         step = self._decode_steps.get(key)
         if step is None:
             inputs = StepInputs(num_seqs, num_seqs, -(-context // self.block_size), num_seqs, COLUMNS, num_values)
@@ -161,6 +163,29 @@ class DeviceRunner:
         samples = Samples(*(array[batch.sample_indices] for array in everything))
         prompt = tuple(array[batch.prompt_indices] for array in everything[2:]) if len(batch.prompt_indices) else None
         return StepResult(samples, prompt)
+
+
+    def time_decode_step(self, repeats: int = 20) -> tuple[float, list[tuple[str, float]]]:
+        """Seconds of the last decode step's graph on the device, and of its kernels by name, which add up to it.
+
+        They are timed in a second graph, with an event after each launch. What the events cost is shared evenly.
+        States of sequences move on at each repetition, so nothing of the requests in it can be used afterwards.
+        """
+        step, (_, context, num_logprobs, _) = self._decode_steps[self._last_key], self._last_key
+        total = statistics.median(self.device.elapsed_us(step.graph.replay) for _ in range(repeats))
+        with self.device.step(), self.device.timeline() as timeline, self.device.capture() as graph:
+            timeline.start()
+            self._run(step.inputs, step.buffer, context, num_logprobs, is_decode=True)
+        runs = []
+        for _ in range(repeats):
+            graph.replay()
+            runs.append(timeline.read())
+        times = [statistics.median(us) for us in zip(*([us for _, us in run] for run in runs))]
+        cost, kernels = max(0.0, (sum(times) - total) / len(times)), {}
+        for (name, _), us in zip(runs[0], times):
+            kernels[name] = kernels.get(name, 0.0) + max(0.0, us - cost)
+        kernels["between kernels"] = total - sum(kernels.values())
+        return total / 1e6, [(name, us / 1e6) for name, us in kernels.items()]
 
 
 def _results(rows: int, top: int) -> Layout:

@@ -80,13 +80,13 @@ class Engine:
             return DummyWeights(wing.ops.uniform, reference.uniform, upload)
         weights = Weights(self.directory, upload)
         if upload is not None:
+            num_bytes, (free, total) = weights.num_bytes, wing.device.memory()
             if on_load is not None:
-                upload.on_bytes = lambda n: on_load(n, weights.num_bytes)
-            free, total = wing.device.memory()
-            if weights.num_bytes > free:
-                raise DeviceError(f"the weights of {self.directory} take {weights.num_bytes / 2**30:.1f} GiB, and {free / 2**30:.1f} of "
-                                  f"the {total / 2**30:.1f} GiB of {wing.device.name} are free: "
-                                  f"{(weights.num_bytes - free) / 2**30:.1f} GiB too little; use a smaller model, or --device cpu")
+                upload.on_bytes = lambda so_far: on_load(so_far, num_bytes)
+            if num_bytes > free:
+                raise DeviceError(f"the weights of {self.directory} take {num_bytes / 2**30:.1f} GiB, and {free / 2**30:.1f} of the "
+                                  f"{total / 2**30:.1f} GiB of {wing.device.name} are free: {(num_bytes - free) / 2**30:.1f} GiB too "
+                                  f"little; use a smaller model, or --device cpu")
         return weights
 
     @property

@@ -1,6 +1,6 @@
 """`LLM`: the engine in your own thread, for scripts and notebooks."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
@@ -30,8 +30,9 @@ class LLM:
     are those of `EngineConfig`. Sampling parameters left out come from the checkpoint's generation_config.json.
     """
 
-    def __init__(self, model: str | Path | None = None, **options):
-        self.engine = Engine(model, EngineConfig(**options))
+    def __init__(self, model: str | Path | None = None, *, on_load: Callable[[int, int], None] | None = None, **options):
+        """`on_load` as in Engine."""
+        self.engine = Engine(model, EngineConfig(**options), on_load)
         self.tokenizer = self.engine.tokenizer
         self._ids = count()
 

@@ -31,8 +31,8 @@ class Layout:
 
 class StepInputs:
     """Room for the inputs of a step with T tokens of S sequences, W blocks each, and L rows of logits. `host` are its arrays,
-    named as in Batch; a step may fill less, the rest is padding that does no harm: token 0 of a sequence of one token, whose
-    KV is not kept.
+    named as in Batch; a step may fill less, the rest is padding that does no harm: token 0 of sequences without length, whose KV
+    is not kept.
 
     `table` [L, columns] u32 and `values` [V] u32 say how each row of logits is drawn from (vtlite/cuda/sampling_rows.py).
     """
@@ -40,8 +40,8 @@ class StepInputs:
     def __init__(self, num_tokens: int, num_seqs: int, num_blocks: int, num_logits: int, table_columns: int, num_values: int):
         self.layout = Layout(
             input_ids=((num_tokens,), np.int64), positions=((num_tokens,), np.int64), slot_mapping=((num_tokens,), np.int64),
-            logits_indices=((num_logits,), np.int64), state_slots=((num_seqs,), np.int64), query_start_loc=((num_seqs + 1,), np.int32),
-            seq_lens=((num_seqs,), np.int32), table=((num_logits, table_columns), np.uint32),
+            logits_indices=((num_logits,), np.int64), query_start_loc=((num_seqs + 1,), np.int64), seq_lens=((num_seqs,), np.int64),
+            state_slots=((num_seqs,), np.int64), table=((num_logits, table_columns), np.uint32),
             block_table=((num_seqs, num_blocks), np.int32), values=((num_values,), np.uint32))
         self.buffer = np.zeros(self.layout.nbytes, np.uint8)
         self.host = self.layout.views(self.buffer)
@@ -57,9 +57,9 @@ class StepInputs:
         host.table[:logits], host.values[: len(values)] = table, values
         if seqs < len(host.seq_lens):
             host.input_ids[tokens:] = host.positions[tokens:] = host.state_slots[seqs:] = 0
-            host.slot_mapping[tokens:], host.seq_lens[seqs:] = -1, 1
+            host.slot_mapping[tokens:], host.seq_lens[seqs:] = -1, 0
             host.query_start_loc[seqs:] = np.arange(seqs, len(host.query_start_loc))
             host.logits_indices[logits:] = np.arange(logits, len(host.logits_indices))
-            host.block_table[seqs:, 0] = 0
+            host.block_table[seqs:] = 0
             host.table[logits:] = 0
         self.num_bytes = self.layout.start_of("values") + 4 * len(values)
