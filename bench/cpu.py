@@ -25,6 +25,7 @@ from rich.table import Table
 from vtlite import LLM, SamplingParams, cpu
 from vtlite.engine.batch import Ragged, SamplingBatch
 from vtlite.cpu.kernel import Kernel, pointer_to, run
+from vtlite.cpu.launcher import num_threads
 from vtlite.cpu.simd import LANES, add, hsum, load, splat
 
 MIB = 1 << 20
@@ -47,7 +48,7 @@ def best(call, repeats: int = 20) -> float:
 
 
 def machine() -> list[dict]:
-    threads = numba.get_num_threads()
+    threads = num_threads()
     source, target = np.ones((2, FAR_BEYOND_CACHE // 4), np.float32)
     halves = list(zip(np.array_split(target, threads), np.array_split(source, threads), strict=True))
     with ThreadPoolExecutor(threads) as pool:
@@ -178,8 +179,8 @@ def main() -> None:
     options = parser.parse_args()
     rows = machine() + linear() + attention() + sampling() + whole_model(options.model)
     judge(rows)
-    meta = {"machine": platform.machine(), "cores": os.cpu_count(), "threads": numba.get_num_threads(),
-            "layer": numba.threading_layer(), "load": round(os.getloadavg()[0], 1)}
+    meta = {"machine": platform.machine(), "cores": os.cpu_count(), "threads": num_threads(),
+            "numba": numba.__version__, "load": round(os.getloadavg()[0], 1)}
     show(rows, meta)
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from numba import get_num_threads, set_num_threads
 
+from tests.cpu.threads import threads
 from vtlite import cpu, reference
 from vtlite.cpu.attention import TILE
 
@@ -76,12 +76,10 @@ def test_whole_chunked_and_decoded_rows_have_the_same_bits(length, block_size, g
 def test_other_blocks_and_other_thread_counts_have_the_same_bits(rng):
     cache, rows = Cache(rng, (300,), 3, 64), [(0, 300, 9)]
     q = rng.standard_normal((9, 6, 64), np.float32)
-    both, threads = cache.attend(cpu, q, rows), get_num_threads()
-    set_num_threads(1)
-    try:
-        assert np.array_equal(cache.attend(cpu, q, rows), both)
-    finally:
-        set_num_threads(threads)
+    both = cache.attend(cpu, q, rows)
+    for number in (1, 3):
+        with threads(number):
+            assert np.array_equal(cache.attend(cpu, q, rows), both)
     moved = rng.permutation(cache.kv.shape[1])
     cache.kv = np.ascontiguousarray(cache.kv[:, np.argsort(moved)])
     cache.block_table = moved[cache.block_table].astype(np.int32)

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from numba import get_num_threads, set_num_threads
 
+from tests.cpu.threads import threads
 from vtlite import cpu, reference
 from vtlite.reference.gdn import chunk_gated_delta_rule
 
-W, THREADS = 4, get_num_threads()
+W = 4
 
 
 def batch(lengths, slots):
@@ -69,8 +69,7 @@ def test_bits_do_not_depend_on_cuts_neighbours_slots_or_threads(data):
         alone.append(net.run(cpu, slice(starts[s], ends[s]), alone_states, batch([ends[s] - starts[s]], [s])))
     slots = data.draw(st.permutations(range(4)))[:3]
     states, done, found = net.states(4), [0, 0, 0], [[], [], []]
-    set_num_threads(data.draw(st.integers(1, THREADS)))
-    try:
+    with threads(data.draw(st.integers(1, 3))):
         while any(start + n < end for start, n, end in zip(starts, done, ends)):
             left = [s for s in range(3) if starts[s] + done[s] < ends[s]]
             step = {s: data.draw(st.integers(1, ends[s] - starts[s] - done[s]))
@@ -80,8 +79,6 @@ def test_bits_do_not_depend_on_cuts_neighbours_slots_or_threads(data):
             for s, part in zip(step, np.split(out, np.cumsum(list(step.values()))[:-1])):
                 found[s].append(part)
                 done[s] += len(part)
-    finally:
-        set_num_threads(THREADS)
     for s in range(3):
         assert np.array_equal(np.concatenate(found[s]), alone[s])
         assert all(np.array_equal(state[slots[s]], one[s]) for state, one in zip(states, alone_states))

@@ -4,8 +4,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from numba import get_num_threads, set_num_threads
 
+from tests.cpu.threads import threads
 from vtlite import cpu, reference
 from vtlite.cpu.linear import SERIAL_PRODUCTS
 
@@ -57,12 +57,10 @@ def test_a_row_alone_equals_the_row_in_a_batch(T, K, N, weight_type, seed):
 def test_one_thread_all_threads_and_the_serial_path_agree(rng):
     x, w = make(rng, 5, 576, 500)
     assert x.shape[0] * w.size >= SERIAL_PRODUCTS > w[:200].size
-    all_threads, threads = cpu.linear(x, w), get_num_threads()
-    set_num_threads(1)
-    try:
+    with threads(1):
         one = cpu.linear(x, w)
-    finally:
-        set_num_threads(threads)
+    with threads(3):
+        all_threads = cpu.linear(x, w)
     assert np.array_equal(one, all_threads)
     assert np.array_equal(cpu.linear(x[:1], w[:200]), all_threads[:1, :200])
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from vtlite.cpu.elementary import gelu_tanh, sigmoid, silu
 from vtlite.cpu.kernel import SERIAL_BELOW, Kernel, pointer_to, run
-from vtlite.cpu.simd import bits
+from vtlite.cpu.strided import bits
 
 
 def silu_and_mul(gate_up: np.ndarray) -> np.ndarray:

@@ -9,11 +9,13 @@ Bytes: 8 D Hkv seq_len per row of the batch. Bound by memory in decode, by fma i
 """
 
 import numpy as np
-from numba import get_num_threads, njit
+from numba import njit
 
+from vtlite.cpu import launcher
 from vtlite.cpu.elementary import exp
-from vtlite.cpu.kernel import Kernel, float_in, pointer_to, run
-from vtlite.cpu.simd import LANES, add, bits, fma, hmax, hsum, load, maximum, splat, store
+from vtlite.cpu.kernel import SERIAL_BELOW, Kernel, float_in, pointer_to, run
+from vtlite.cpu.simd import LANES, add, fma, hmax, hsum, load, maximum, splat, store
+from vtlite.cpu.strided import bits
 
 SERIAL_PRODUCTS = 1 << 17      # query elements times keys: fewer are over before a second thread has woken
 TILE = 64                      # positions; a multiple of LANES, small enough that a tile's keys stay in the L1 cache
@@ -22,25 +24,37 @@ _f32 = np.float32
 
 
 def write_kv(kv: np.ndarray, k: np.ndarray, v: np.ndarray, slot_mapping: np.ndarray) -> None:
-    """Store k, v [T, num_kv_heads, head_dim] at the flat slots slot_mapping [T], in place."""
-    slots = kv.reshape(2, -1, k.shape[1] * k.shape[2])
-    slots[0, slot_mapping] = k.reshape(len(k), -1)
-    slots[1, slot_mapping] = v.reshape(len(v), -1)
+    """Store k, v [T, num_kv_heads, head_dim] f32 at the flat slots slot_mapping [T] i64 of kv, in place."""
+    assert kv.flags.c_contiguous, "the cache is written in place"
+    run(_write, len(k), kv, bits(k), bits(v), slot_mapping, k.shape[1] * k.shape[2], kv.size // 2,
+        parallel=k.size >= SERIAL_BELOW)
 
 
 def paged_attention(q: np.ndarray, kv: np.ndarray, batch, scale: float, window: int | None = None) -> np.ndarray:
     """q [T, num_heads, head_dim] f32 -> [T, num_heads * head_dim] f32; k and v of these rows already written."""
     T, num_heads, head_dim = q.shape
     block_size, num_kv_heads = kv.shape[2:4]
-    q, kv, table = bits(q), bits(kv), np.ascontiguousarray(batch.block_table, np.int32)
+    assert kv.flags.c_contiguous, "the cache is read in place"
+    q, table = bits(q), np.ascontiguousarray(batch.block_table, np.int32)
     out = np.empty((T, num_heads * head_dim), np.float32)
-    workers = min(get_num_threads(), T * num_kv_heads)
+    workers = min(launcher.num_threads(), T * num_kv_heads)
     scratch = np.empty((workers, TILE + head_dim + 2 * (num_heads // num_kv_heads)), np.float32)
     slots = np.empty((workers, TILE), np.int64)
     run(_share, workers, q, kv, out, batch.query_start_loc, batch.seq_lens, table, table.shape[1], block_size, kv.size // 2,
         T, num_heads, num_kv_heads, head_dim, float(scale), window or 0, workers, scratch, scratch.shape[1], slots,
-        parallel=out.size * int(batch.seq_lens.max()) >= SERIAL_PRODUCTS)
+        parallel=out.size * table.shape[1] * block_size >= SERIAL_PRODUCTS)
     return out
+
+
+@Kernel
+def _write(task, args):
+    """All heads of one token."""
+    kv, k, v = pointer_to(args[0], np.float32), pointer_to(args[1], np.float32), pointer_to(args[2], np.float32)
+    size, to_values = args[4], args[5]
+    slot = pointer_to(args[3], np.int64)[task]
+    for i in range(size):
+        kv[slot * size + i] = k[task * size + i]
+        kv[to_values + slot * size + i] = v[task * size + i]
 
 
 @Kernel

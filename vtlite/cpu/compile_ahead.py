@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from vtlite.cpu.kernel import compiled_before
+from vtlite.cpu.launcher import compiled_before
 
 MARK = "VTLITE_COMPILING_AHEAD"
 

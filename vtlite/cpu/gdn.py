@@ -14,7 +14,8 @@ from numba import njit
 
 from vtlite.cpu.elementary import exp, sigmoid, silu, softplus
 from vtlite.cpu.kernel import SERIAL_BELOW, Kernel, float_in, pointer_to, run
-from vtlite.cpu.simd import bits, fma
+from vtlite.cpu.simd import fma
+from vtlite.cpu.strided import bits
 from vtlite.reference.gdn import L2_EPS
 
 CHANNELS = 512                           # per task of the convolution: its rows stay in the L1 cache

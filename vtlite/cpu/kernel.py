@@ -2,31 +2,29 @@
 
 A kernel is a function `(task, args)` with no result. `args` points to 64-bit slots, in the order of `run`'s arguments:
 addresses of arrays, integers, and floats by their float64 bits; `pointer_to` and `float_in` read them. That one shape
-is why a single launcher serves all kernels: Numba compiles its parallel loop once, in half a second, instead of one for
-each kernel, at two seconds apiece; an empty launch takes 4 us.
+is why a single launcher (launcher.py) serves all kernels.
 
 A kernel is compiled, or read from Numba's cache, at its first run. Arrays must be C-contiguous; nothing is checked.
 """
 
 import gc
-import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache, cached_property
-from pathlib import Path
 
 import numpy as np
 from llvmlite import ir
-from numba import cfunc, njit, prange, types
+from numba import cfunc, njit, types
 from numba.extending import intrinsic
 
-# libgomp's threads spin when they have nothing to do. This should be a few tenths of a millisecond: longer than the pause between
-# two launches of a decode step, short enough to leave the core to others soon; no setting was clearly faster. It must be said before libgomp is loaded.
-os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+from vtlite.cpu import launcher
 
+CLAIMS = 4                        # of each thread in a call: a slower core takes fewer
 SERIAL_BELOW = 1 << 15            # elements of a cheap operation: fewer are over before a second thread has woken
 
 _SIGNATURE = types.void(types.int64, types.CPointer(types.int64))
-_lock = threading.Lock()          # Numba's fallback threading layer ends the process if two threads launch at once
+_recording = threading.local()
 
 
 class Kernel:
@@ -52,12 +50,23 @@ class Kernel:
 
 def run(kernel: Kernel, tasks: int, *arguments: np.ndarray | int | float, parallel: bool = True) -> None:
     """Call kernel(0, args) .. kernel(tasks - 1, args); `parallel` shares them out in contiguous ranges."""
-    slots = np.array([_slot(a) for a in arguments], np.int64)
-    if parallel and tasks > 1:
-        with _lock:
-            _run_parallel(kernel.address, tasks, slots)
-    else:
-        _run_serial(kernel.address, tasks, slots)
+    threads = launcher.num_threads() if parallel else 1
+    claim = max(1, tasks // (CLAIMS * threads)) if threads > 1 else tasks
+    call = np.array([kernel.address, tasks, claim, len(arguments), *map(_slot, arguments)], np.int64)
+    tape = getattr(_recording, "tape", None)
+    if tape is not None:
+        tape.append((call, arguments))
+    launcher.launch(call, 1, claim < tasks)
+
+
+@contextmanager
+def recording() -> Iterator[list]:
+    """A list that gets each call made in this thread inside the block, with its arguments: they must stay alive."""
+    _recording.tape = []
+    try:
+        yield _recording.tape
+    finally:
+        _recording.tape = None
 
 
 def _slot(argument: np.ndarray | int | float) -> int:
@@ -93,30 +102,3 @@ def float_in(typingctx, slot):
     def generate(context, builder, signature, args):
         return builder.fptrunc(builder.bitcast(args[0], ir.DoubleType()), ir.FloatType())
     return types.float32(slot), generate
-
-
-@intrinsic
-def _call(typingctx, address, task, slots):
-    def generate(context, builder, signature, args):
-        i64 = ir.IntType(64)
-        kernel = builder.inttoptr(args[0], ir.FunctionType(ir.VoidType(), [i64, i64.as_pointer()]).as_pointer())
-        builder.call(kernel, [args[1], context.make_array(signature.args[2])(context, builder, args[2]).data])
-        return context.get_dummy_value()
-    return types.void(types.int64, types.int64, slots), generate
-
-
-@njit(parallel=True, nogil=True, cache=True)
-def _run_parallel(address, tasks, slots):
-    for task in prange(tasks):
-        _call(address, task, slots)
-
-
-@njit(nogil=True, cache=True)
-def _run_serial(address, tasks, slots):
-    for task in range(tasks):
-        _call(address, task, slots)
-
-
-def compiled_before() -> bool:
-    """Whether Numba's cache holds the launcher, which stands for all kernels."""
-    return any(Path(_run_parallel.stats.cache_path).glob("kernel._run_parallel-*.nbi"))

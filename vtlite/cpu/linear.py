@@ -10,10 +10,12 @@ Bytes: 2 N K + 4 T (K + N). Bound by memory below about 16 rows, by fma above.
 from functools import cache
 
 import numpy as np
-from numba import get_num_threads, njit
+from numba import njit
 
-from vtlite.cpu.kernel import Kernel, pointer_to, run
-from vtlite.cpu.simd import LANES, bits, fma, hsum, load, load_one, prefetch, splat
+from vtlite.cpu import launcher
+from vtlite.cpu.kernel import CLAIMS, Kernel, pointer_to, run
+from vtlite.cpu.simd import LANES, fma, hsum, load, load_one, prefetch, splat
+from vtlite.cpu.strided import bits
 
 BLOCK = 48                      # outputs per task: 48 rows of W stay in the L2 cache while every row of x passes
 FEW_ROWS = 4                    # below it W is read once, from memory: then a task is all that one thread reads
@@ -26,12 +28,10 @@ def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None,
     """x [T, K] f32, weight [N, K] bf16, f16 or f32, bias [N], residual [T, N] f32 -> [T, N] in `out_dtype` (default f32)."""
     (T, K), N = x.shape, len(weight)
     x, w, y = bits(x), bits(weight), np.empty((T, N), np.float32)
-    block = BLOCK if T >= FEW_ROWS else -(-N // (4 * get_num_threads())) * 4
-    run(_kernel(w.dtype.type), -(-N // block), x, w, y, T, N, K, block, parallel=T * N * K >= SERIAL_PRODUCTS)
-    if bias is not None:
-        y += bias.astype(np.float32, copy=False)
-    if residual is not None:
-        y += residual
+    block = BLOCK if T >= FEW_ROWS else -(-N // (4 * CLAIMS * launcher.num_threads())) * 4
+    b = 0 if bias is None else bias.astype(np.float32, copy=False)
+    r = 0 if residual is None else bits(residual)
+    run(_kernel(w.dtype.type), -(-N // block), x, w, y, T, N, K, block, b, r, parallel=T * N * K >= SERIAL_PRODUCTS)
     return y if out_dtype is None else y.astype(out_dtype, copy=False)
 
 
@@ -40,13 +40,18 @@ def _kernel(weight_type: type) -> Kernel:
     """The kernel for weights that travel as `weight_type`; a task is a block of outputs."""
     @Kernel
     def block(task, args):
-        _block(pointer_to(args[0], np.float32), pointer_to(args[1], weight_type), pointer_to(args[2], np.float32),
-               args[3], args[4], args[5], task * args[6], min((task + 1) * args[6], args[4]))
+        y, T, N, first, last = pointer_to(args[2], np.float32), args[3], args[4], task * args[6], min((task + 1) * args[6], args[4])
+        _products(pointer_to(args[0], np.float32), pointer_to(args[1], weight_type), y, T, N, args[5], first, last)
+        for addend, rows_apart in ((args[7], 0), (args[8], N)):                   # bias, residual; 0 where there is none
+            if addend:
+                for t in range(T):
+                    for n in range(first, last):
+                        y[t * N + n] += pointer_to(addend, np.float32)[t * rows_apart + n]
     return block
 
 
 @njit(inline="always")
-def _block(x, w, y, T, N, K, first, last):
+def _products(x, w, y, T, N, K, first, last):
     """y[:, first : last], by tiles of four rows by three outputs; leftover rows by one row and four outputs."""
     tiled = T - T % 4
     for t in range(0, tiled, 4):

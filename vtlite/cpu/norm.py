@@ -11,7 +11,8 @@ import numpy as np
 
 from vtlite.cpu.elementary import silu
 from vtlite.cpu.kernel import SERIAL_BELOW, Kernel, float_in, pointer_to, run
-from vtlite.cpu.simd import LANES, bits, fma, hsum, load, load_one, splat
+from vtlite.cpu.simd import LANES, fma, hsum, load, load_one, splat
+from vtlite.cpu.strided import bits
 
 
 def rms_norm(x: np.ndarray, weight: np.ndarray, eps: float, zero_centered: bool = False) -> np.ndarray:
@@ -25,7 +26,8 @@ def rms_norm(x: np.ndarray, weight: np.ndarray, eps: float, zero_centered: bool 
 def add_rms_norm(x: np.ndarray, residual: np.ndarray, weight: np.ndarray, eps: float,
                  zero_centered: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """(rms_norm(h), h) with h = x + residual."""
-    h = x + residual
+    h = np.empty(x.shape, np.float32)
+    run(_add, len(x), bits(x), bits(residual), h, h.size // len(h), parallel=h.size >= SERIAL_BELOW)
     return rms_norm(h, weight, eps, zero_centered), h
 
 
@@ -54,6 +56,13 @@ def _row_kernel(weight_type: type) -> Kernel:
         for d in range(D):
             y[row + d] = x[row + d] / rms * (load_one(w, d) + offset)
     return rms_norm_row
+
+
+@Kernel
+def _add(task, args):
+    x, residual, h = pointer_to(args[0], np.float32), pointer_to(args[1], np.float32), pointer_to(args[2], np.float32)
+    for i in range(task * args[3], (task + 1) * args[3]):
+        h[i] = x[i] + residual[i]
 
 
 @Kernel

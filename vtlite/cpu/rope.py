@@ -7,14 +7,16 @@ import numpy as np
 
 from vtlite.cpu.elementary import cos as cos_of, sin as sin_of
 from vtlite.cpu.kernel import SERIAL_BELOW, Kernel, float_in, pointer_to, run
-from vtlite.cpu.simd import bits, fma
+from vtlite.cpu.simd import fma
+from vtlite.cpu.strided import bits
 
 
 def rope_cos_sin(positions: np.ndarray, inv_freq: np.ndarray, attention_factor: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """positions [T], inv_freq [R/2] f32 -> cos, sin [T, R/2] f32 of the angle rounded to float32, times attention_factor."""
-    angle = positions.astype(np.float32)[:, None] * inv_freq.astype(np.float32, copy=False)
-    cos, sin = np.empty_like(angle), np.empty_like(angle)
-    run(_cos_sin, len(angle), angle, cos, sin, angle.shape[1], float(attention_factor), parallel=angle.size >= SERIAL_BELOW)
+    """positions [T] i64, inv_freq [R/2] f32 -> cos, sin [T, R/2] f32 of the angle rounded to float32, times attention_factor."""
+    T, half = len(positions), len(inv_freq)
+    cos, sin = np.empty((2, T, half), np.float32)
+    run(_cos_sin, T, positions, inv_freq.astype(np.float32, copy=False), cos, sin, half, float(attention_factor),
+        parallel=cos.size >= SERIAL_BELOW)
     return cos, sin
 
 
@@ -28,10 +30,12 @@ def rotary(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, interleaved: bool = 
 
 @Kernel
 def _cos_sin(task, args):
-    angle, cos, sin = pointer_to(args[0], np.float32), pointer_to(args[1], np.float32), pointer_to(args[2], np.float32)
-    half, factor = args[3], float_in(args[4])
-    for i in range(task * half, (task + 1) * half):
-        cos[i], sin[i] = cos_of(angle[i]) * factor, sin_of(angle[i]) * factor
+    """All pairs at one position."""
+    position, inv_freq = np.float32(pointer_to(args[0], np.int64)[task]), pointer_to(args[1], np.float32)
+    cos, sin, half, factor = pointer_to(args[2], np.float32), pointer_to(args[3], np.float32), args[4], float_in(args[5])
+    for j in range(half):
+        angle, i = position * inv_freq[j], task * half + j
+        cos[i], sin[i] = cos_of(angle) * factor, sin_of(angle) * factor
 
 
 @Kernel

@@ -7,19 +7,15 @@ operation below is one IEEE operation per lane.
 
 Kernels read through bare pointers (`kernel.pointer_to`) and flat element indices, so arrays must be C-contiguous and
 stay alive in the caller; there is no bounds check, and no need for alignment. 16-bit weights travel under the integer
-type of their size: bfloat16 as uint16, float16 as int16 (`bits`).
+type of their size: bfloat16 as uint16, float16 as int16 (`strided.bits`).
 """
 
-import ml_dtypes
-import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
 
 LANES = 8
-
-_TRAVELS_AS = {np.dtype(ml_dtypes.bfloat16): np.uint16, np.dtype(np.float16): np.int16}
 
 _I16, _I32, _F32 = ir.IntType(16), ir.IntType(32), ir.FloatType()
 
@@ -155,15 +151,3 @@ def _tree(builder, vector, join):
         low, high = (ir.Constant(ir.VectorType(_I32, width), list(range(start, start + width))) for start in (0, width))
         vector = join(builder.shuffle_vector(vector, vector, low), builder.shuffle_vector(vector, vector, high))
     return builder.extract_element(vector, _I32(0))
-
-
-def bits(array: np.ndarray) -> np.ndarray:
-    """A contiguous float array under the type that kernels read it by; no copy if it is contiguous."""
-    if not array.flags.c_contiguous:
-        array = np.ascontiguousarray(array)
-    if array.dtype == np.float32:
-        return array
-    kind = _TRAVELS_AS.get(array.dtype)
-    if kind is None:
-        raise TypeError(f"a CPU kernel was given {array.dtype} {list(array.shape)}; it reads bfloat16, float16 and float32")
-    return array.view(kind)

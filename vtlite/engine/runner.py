@@ -23,6 +23,7 @@ class Runner:
         self.model, self.ops, self.block_size = model, ops, block_size
         self.kv_cache = [np.zeros((2, num_blocks, block_size, num_kv_heads, head_dim), model.dtype) for _ in range(num_layers)]
         self.states = [[np.zeros((num_slots, *shape), dtype) for shape, dtype in layer] for layer in model.state_shapes]
+        self._forward = ops.replayed(model.forward) if hasattr(ops, "replayed") else model.forward
         self._state_arrays = [array for layer in self.states for array in layer]
         self._saved: dict[tuple[str, int], tuple[list[np.ndarray], list[np.ndarray]]] = {}
 
@@ -43,7 +44,7 @@ class Runner:
             self._saved.pop(request.key, None)
 
     def forward(self, batch: Batch) -> StepResult:
-        logits = self.model.forward(batch, self.kv_cache, self.states)
+        logits = self._forward(batch, self.kv_cache, self.states)
         samples = self.ops.sample(logits[batch.sample_indices], batch.sampling)
         prompt = None
         if len(batch.prompt_indices):

@@ -224,7 +224,8 @@ class Qwen3_5:
         k = ops.rms_norm(k, mixer.k_norm, c.rms_norm_eps, True)
         ops.write_kv(kv, ops.rotary(k, cos, sin), v, batch.slot_mapping)
         o = ops.paged_attention(ops.rotary(q, cos, sin), kv, batch, c.head_dim**-0.5)         # [T, H * head_dim]
-        return ops.linear(ops.sigmoid_gate(o, gate.reshape(o.shape)), mixer.o_proj, residual=h)
+        y = ops.sigmoid_gate(o.reshape(gate.shape), gate)
+        return ops.linear(y.reshape(o.shape), mixer.o_proj, residual=h)
 
 
 def _load_layer(c: Qwen3_5Config, weights, prefix: str, kind: str) -> Layer:

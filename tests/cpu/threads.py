@@ -1,0 +1,15 @@
+"""Kernels shared out among another number of threads."""
+
+from contextlib import contextmanager
+
+import pytest
+
+from vtlite.cpu import launcher
+
+
+@contextmanager
+def threads(number: int):
+    """Kernels are cut up for, and helped by, this many threads."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launcher, "num_threads", lambda: number)
+        yield
