@@ -27,10 +27,9 @@ from vtlite.reference.gdn import L2_EPS
 
 COLUMN = 68                      # f32 from one column of A in shared memory to the next: no two lanes meet in a bank
 
-NUM_K_HEADS, NUM_V_HEADS = 16, 48
-K, V = 128, 128                  # K 64 or 128, V a multiple of 16
+K = 128                          # 64 or 128
 WARPS = 4                        # of 16 rows each
-DIMS = ("NUM_K_HEADS", "NUM_V_HEADS", "K", "V")
+MOST_SHARED_KEYS = 8             # value heads per key head
 PLANE = CHUNK * CHUNK
 
 
@@ -69,10 +68,12 @@ def row_products(acc, rows, columns, warp):
             accumulate(acc, j + 1, a0, a1, a2, a3, b2, b3)
 
 
-@kernel((ptr(bf16), ptr(bf16), ptr(bf16), ptr(f32), ptr(f32), ptr(i32), ptr(i32), ptr(bf16), ptr(f32), u32), threads=32 * WARPS,
-        constants=(*DIMS, "WARPS"), shared=lambda K, **_: max(4 * CHUNK * K, 8 * CHUNK * (COLUMN + CHUNK)))
-def chunk_kernel(qkv, a, b, A_log, dt_bias, sequences, chunks, transforms, scales, gate_stride):
-    """Block (key head, chunk). gate_stride: elements from one token of a, and of b, to the next."""
+@kernel((ptr(bf16), ptr(bf16), ptr(bf16), ptr(f32), ptr(f32), ptr(i32), ptr(i32), ptr(bf16), ptr(f32), u32, u32, u32, u32),
+        threads=32 * WARPS, constants=("K",), prebuild=[{"K": 64}, {"K": 128}],
+        shared=lambda K, **_: max(4 * CHUNK * K, 8 * CHUNK * (COLUMN + CHUNK)))
+def chunk_kernel(qkv, a, b, A_log, dt_bias, sequences, chunks, transforms, scales, k_heads, per_k_head, row_stride, gate_stride):
+    """Block (key head, chunk). per_k_head: value heads that share a key head. row_stride: 16-byte vectors from one row of qkv to
+    the next, gate_stride: elements from one token of a, and of b, to the next."""
     tid, lane, warp = u32(cuda.threadIdx.x), u32(cuda.threadIdx.x) & u32(31), u32(cuda.threadIdx.x) >> u32(5)
     g, quad = lane >> u32(2), lane & u32(3)
     k_head, chunk = u32(cuda.blockIdx.x), u32(cuda.blockIdx.y)
@@ -80,16 +81,16 @@ def chunk_kernel(qkv, a, b, A_log, dt_bias, sequences, chunks, transforms, scale
     start = (chunk - u32(sequences[sequence * u32(4) + u32(3)])) * u32(CHUNK)
     first_row, num_rows = u32(sequences[sequence * u32(4)]) + start, u32(sequences[sequence * u32(4) + u32(1)]) - start
     dynamic = cuda.shared.array(0, f32)
-    G = cuda.shared.array(consteval((NUM_V_HEADS // NUM_K_HEADS, CHUNK)), f32)
-    beta = cuda.shared.array(consteval((NUM_V_HEADS // NUM_K_HEADS, CHUNK)), f32)
+    G = cuda.shared.array((MOST_SHARED_KEYS, CHUNK), f32)
+    beta = cuda.shared.array((MOST_SHARED_KEYS, CHUNK), f32)
     q_inverse, k_inverse = cuda.shared.array(CHUNK, f32), cuda.shared.array(CHUNK, f32)
     q_tile = shared_address(dynamic)
     k_tile = q_tile + u32(CHUNK * 2 * K)
-    load_rows(q_tile, qkv, first_row, num_rows, k_head * u32(K // 8), tid)
-    load_rows(k_tile, qkv, first_row, num_rows, u32(NUM_K_HEADS * K // 8) + k_head * u32(K // 8), tid)
+    load_rows(q_tile, qkv, first_row * row_stride + k_head * u32(K // 8), row_stride, num_rows, tid)
+    load_rows(k_tile, qkv, first_row * row_stride + (k_heads + k_head) * u32(K // 8), row_stride, num_rows, tid)
     cp_async_commit()
-    for j in range(warp, NUM_V_HEADS // NUM_K_HEADS, 4):                               # gates of a head by a warp
-        head = k_head * u32(NUM_V_HEADS // NUM_K_HEADS) + u32(j)
+    for j in range(warp, per_k_head, WARPS):                               # gates of a head by a warp
+        head = k_head * per_k_head + u32(j)
         before = f32(0)
         for half in consteval(range(2)):
             token = u32(32 * half) + lane
@@ -113,9 +114,9 @@ def chunk_kernel(qkv, a, b, A_log, dt_bias, sequences, chunks, transforms, scale
     row_products(qk, q_tile, k_tile, warp)
     cuda.syncthreads()                                                                 # the tiles make room for A
     A, X = u32(0), u32(2 * CHUNK * COLUMN)                                             # two of each in shared memory
-    for pair in range(0, NUM_V_HEADS // NUM_K_HEADS, 2):
-        first_unit = chunk * u32(NUM_V_HEADS) + k_head * u32(NUM_V_HEADS // NUM_K_HEADS)
-        heads = min(2, NUM_V_HEADS // NUM_K_HEADS - pair)
+    first_unit = (chunk * k_heads + k_head) * per_k_head                               # a unit: a value head of a chunk
+    for pair in range(0, per_k_head, 2):
+        heads = select(u32(pair) + u32(1) < per_k_head, u32(2), u32(1))
         for i in range(heads):
             j = u32(pair) + u32(i)
             write_scales(scales, first_unit + j, G, j, q_inverse, k_inverse, tid)
@@ -123,7 +124,7 @@ def chunk_kernel(qkv, a, b, A_log, dt_bias, sequences, chunks, transforms, scale
                           k_inverse, warp, g, quad)
         cuda.syncthreads()
         mine = tid // u32(CHUNK)                                                       # 64 threads for each head, a column each
-        if mine < u32(heads):
+        if mine < heads:
             solve(dynamic, A + mine * u32(CHUNK * COLUMN), X + mine * u32(PLANE), tid % u32(CHUNK))
         cuda.syncthreads()
         for i in range(heads):

@@ -20,13 +20,10 @@ from vtlite.reference.gdn import L2_EPS
 
 ROWS = 16                        # of S per thread, times 4 columns: 64 registers
 
-NUM_K_HEADS, NUM_V_HEADS = 16, 48
 K, V = 128, 128                  # K 64 or 128, V a multiple of 4
 V_TILE = 32                      # columns of S per block, a divisor of V
 
-DIMS = ("NUM_K_HEADS", "NUM_V_HEADS", "K", "V")
-HEADS = ((16, 16, 128), (16, 32, 128), (16, 48, 128), (16, 64, 128), (4, 8, 64))      # Hk, Hv, K = V of the family; tiny-hybrid
-PREBUILT = [{"NUM_K_HEADS": k_heads, "NUM_V_HEADS": v_heads, "K": dim, "V": dim} for k_heads, v_heads, dim in HEADS]
+PREBUILT = [{"K": dim, "V": dim, "V_TILE": tile} for dim, tile in ((64, 32), (64, 64), (128, 32), (128, 128))]
 
 
 @device
@@ -53,30 +50,31 @@ def length(squares):
     return sqrt(squares + f32(L2_EPS))
 
 
-@kernel((ptr(bf16), ptr(bf16), ptr(bf16), ptr(f32), ptr(f32), ptr(f32), ptr(i32), ptr(i64), ptr(bf16), u32),
-        threads=lambda K, V_TILE, **_: V_TILE // 4 * (K // ROWS), constants=(*DIMS, "V_TILE"), min_blocks=lambda V_TILE, **_: 256 // V_TILE,
-        prebuild=[{**dims, "V_TILE": tile} for dims in PREBUILT for tile in (32, dims["V"])])
-def decode_kernel(qkv, a, b, A_log, dt_bias, state, token_rows, state_slots, o, gate_stride):
-    """Block (part of V, value head, sequence s, whose token is row token_rows[s]). gate_stride: elements from one token of a, and
-    of b, to the next."""
+@kernel((ptr(bf16), ptr(bf16), ptr(bf16), ptr(f32), ptr(f32), ptr(f32), ptr(i32), ptr(i64), ptr(bf16), u32, u32, u32),
+        threads=lambda K, V_TILE, **_: V_TILE // 4 * (K // ROWS), constants=("K", "V", "V_TILE"),
+        min_blocks=lambda V_TILE, **_: 256 // V_TILE, prebuild=PREBUILT)
+def decode_kernel(qkv, a, b, A_log, dt_bias, state, token_rows, state_slots, o, k_heads, per_k_head, gate_stride):
+    """Block (part of V, value head, sequence s, whose token is row token_rows[s]). per_k_head: value heads that share a key head.
+    gate_stride: elements from one token of a, and of b, to the next."""
     tid, lane = u32(cuda.threadIdx.x), u32(cuda.threadIdx.x) & u32(31)
     tile, head, s = u32(cuda.blockIdx.x), u32(cuda.blockIdx.y), u32(cuda.blockIdx.z)
     column, group = tid % u32(V_TILE // 4), tid // u32(V_TILE // 4)
     vector = tile * u32(V_TILE // 4) + column                                          # of v, o and a row of S
     token = u32(token_rows[s])
-    row = token * u32(2 * NUM_K_HEADS * K + NUM_V_HEADS * V)
+    v_heads = k_heads * per_k_head
+    row = token * (u32(2 * K) * k_heads + u32(V) * v_heads)
     qs, ks, q_dot_k = cuda.shared.array(K, f32), cuda.shared.array(K, f32), cuda.shared.array(1, f32)
     parts = cuda.shared.array(consteval((2, K // ROWS, 4, V_TILE // 4)), f32)
     S, m, p = cuda.local.array((ROWS, 4), f32), cuda.local.array(4, f32), cuda.local.array(4, f32)
     q, k = cuda.local.array(2, u32), cuda.local.array(2, u32)
-    first = ((u32(state_slots[s]) * u32(NUM_V_HEADS) + head) * u32(K) + group * u32(ROWS)) * u32(V // 4) + vector
+    first = ((u32(state_slots[s]) * v_heads + head) * u32(K) + group * u32(ROWS)) * u32(V // 4) + vector
     for i in consteval(range(ROWS)):
         S[i, 0], S[i, 1], S[i, 2], S[i, 3] = load_f32x4(state, first + u32(i * (V // 4)))
-    v01, v23 = load_u32x2(qkv, (row + u32(2 * NUM_K_HEADS * K) + head * u32(V)) // u32(4) + vector)
+    v01, v23 = load_u32x2(qkv, (row + u32(2 * K) * k_heads + head * u32(V) >> u32(2)) + vector)
     if tid < u32(32):
-        piece = (row + head // u32(NUM_V_HEADS // NUM_K_HEADS) * u32(K)) // u32(K // 32) + lane
+        piece = (row + head // per_k_head * u32(K)) // u32(K // 32) + lane
         load_lane_pair(q, qkv, piece)
-        load_lane_pair(k, qkv, piece + u32(32 * NUM_K_HEADS))
+        load_lane_pair(k, qkv, piece + u32(32) * k_heads)
         q_length, k_length = length(group_sum(lane_dot(q, q), parts)), length(group_sum(lane_dot(k, k), parts))
         dot = f32(0)
         for i in consteval(range(K // 64)):
@@ -114,6 +112,6 @@ def decode_kernel(qkv, a, b, A_log, dt_bias, state, token_rows, state_slots, o, 
                     fma(ki, m[2], S[i, 2]), fma(ki, m[3], S[i, 3]))
     if group == u32(0):
         dot = q_dot_k[0]
-        store_u32x2(o, (token * u32(NUM_V_HEADS) + head) * u32(V // 4) + vector,
+        store_u32x2(o, (token * v_heads + head) * u32(V // 4) + vector,
                     f32_to_bf16x2(fma(dot, m[0], p[0]), fma(dot, m[1], p[1])),
                     f32_to_bf16x2(fma(dot, m[2], p[2]), fma(dot, m[3], p[3])))

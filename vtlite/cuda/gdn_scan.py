@@ -23,25 +23,25 @@ from vtlite.cuda.lang import (as_u32, bf16, bf16x2_high, bf16x2_low, consteval, 
                               load_u32x2, mul, ptr, shared_address, store_u32, store_u32x2, u32, u32_as_f32)
 from vtlite.cuda.tiles import fragments_b, fragments_b_transposed, swizzled
 
-NUM_K_HEADS, NUM_V_HEADS = 16, 48
 K, V = 128, 128                  # K 64 or 128, V a multiple of 16
 WARPS = 4                        # per block, 16 columns of S each; a divisor of V / 16
 STAGES = 2                       # tiles of as many chunks in shared memory, 1 or 2
 
 PLANE = CHUNK * CHUNK * 2        # bytes
-DIMS = ("NUM_K_HEADS", "NUM_V_HEADS", "K", "V")
+PREBUILT = [{"K": dim, "V": dim, "WARPS": warps, "STAGES": stages} for dim, warps in ((64, 4), (128, 4), (128, 8)) for stages in (1, 2)]
 
 
-def stage_bytes(K: int) -> int:
+@device
+def stage_bytes(K):
     """q, k, the four planes of T and B, the four scales."""
     return 4 * CHUNK * K + 4 * PLANE + 16 * CHUNK
 
 
 @device
-def load_stage(stage, qkv, transforms, scales, first_row, num_rows, k_head, unit, tid):
+def load_stage(stage, qkv, q_vector, k_vector, row_stride, num_rows, transforms, scales, unit, tid):
     """Start copying the tiles of one chunk."""
-    load_rows(stage, qkv, first_row, num_rows, k_head * u32(K // 8), tid)
-    load_rows(stage + u32(2 * CHUNK * K), qkv, first_row, num_rows, (u32(NUM_K_HEADS) + k_head) * u32(K // 8), tid)
+    load_rows(stage, qkv, q_vector, row_stride, num_rows, tid)
+    load_rows(stage + u32(2 * CHUNK * K), qkv, k_vector, row_stride, num_rows, tid)
     for i in consteval(range(4 * CHUNK * 8 // (32 * WARPS))):
         piece = tid + u32(i * 32 * WARPS)
         row, vector = piece >> u32(3) & u32(CHUNK - 1), piece & u32(7)
@@ -120,9 +120,9 @@ def add_to_state(S, high, low, k_tile):
 
 
 @device
-def state_index(slot, head, column, lane):
-    """In 8-byte vectors: row 2 q of S, columns 2 g and 2 g + 1 of this warp's 16."""
-    return ((slot * u32(NUM_V_HEADS) + head) * u32(K) + (lane & u32(3)) * u32(2)) * u32(V // 2) + (column >> u32(1)) + (lane >> u32(2))
+def state_index(slot, column, lane):
+    """In 8-byte vectors, `slot` counting heads: row 2 q of S, columns 2 g and 2 g + 1 of this warp's 16."""
+    return (slot * u32(K) + (lane & u32(3)) * u32(2)) * u32(V // 2) + (column >> u32(1)) + (lane >> u32(2))
 
 
 @device
@@ -140,14 +140,15 @@ def store_state(S, state, first):
             store_u32x2(state, first + u32((8 * n + e) * (V // 2)), as_u32(S[n, e]), as_u32(S[n, 2 + e]))
 
 
-@kernel((ptr(bf16), ptr(bf16), ptr(f32), ptr(f32), ptr(i32), ptr(i32), ptr(bf16)), threads=lambda WARPS, **_: 32 * WARPS,
-        constants=(*DIMS, "WARPS", "STAGES"), shared=lambda K, STAGES, **_: STAGES * stage_bytes(K))
-def scan_kernel(qkv, transforms, scales, state, sequences, chunks, o):
-    """Block (part of V, value head, sequence)."""
+@kernel((ptr(bf16), ptr(bf16), ptr(f32), ptr(f32), ptr(i32), ptr(i32), ptr(bf16), u32, u32), threads=lambda WARPS, **_: 32 * WARPS,
+        constants=("K", "V", "WARPS", "STAGES"), shared=lambda K, STAGES, **_: STAGES * stage_bytes(K), prebuild=PREBUILT)
+def scan_kernel(qkv, transforms, scales, state, sequences, chunks, o, k_heads, per_k_head):
+    """Block (part of V, value head, sequence). per_k_head: value heads that share a key head."""
     tid, lane, warp = u32(cuda.threadIdx.x), u32(cuda.threadIdx.x) & u32(31), u32(cuda.threadIdx.x) >> u32(5)
     column = (u32(cuda.blockIdx.x) * u32(WARPS) + warp) * u32(16)
     head, sequence = u32(cuda.blockIdx.y), u32(cuda.blockIdx.z)
-    k_head = head // u32(NUM_V_HEADS // NUM_K_HEADS)
+    k_head, v_heads = head // per_k_head, k_heads * per_k_head
+    row_size = u32(2 * K) * k_heads + u32(V) * v_heads
     first_row, num_rows = u32(sequences[sequence * u32(4)]), u32(sequences[sequence * u32(4) + u32(1)])
     slot, first_chunk = u32(sequences[sequence * u32(4) + u32(2)]), u32(sequences[sequence * u32(4) + u32(3)])
     memory = cuda.shared.array(0, f32)
@@ -155,11 +156,13 @@ def scan_kernel(qkv, transforms, scales, state, sequences, chunks, o):
     kS, qS = cuda.local.array((8, 4), f32), cuda.local.array((8, 4), f32)
     high, low = cuda.local.array((4, 4), u32), cuda.local.array((4, 4), u32)
     tiles, stage, pair = shared_address(memory), u32(0), (lane & u32(3)) * u32(2)
-    v_column = (u32(2 * NUM_K_HEADS * K) + head * u32(V) + column >> u32(1)) + (lane >> u32(2))       # in pairs
+    v_column = (u32(2 * K) * k_heads + head * u32(V) + column >> u32(1)) + (lane >> u32(2))       # in pairs
     o_column = (head * u32(V) + column >> u32(1)) + (lane >> u32(2))
-    load_stage(tiles, qkv, transforms, scales, first_row, num_rows, k_head, first_chunk * u32(NUM_V_HEADS) + head, tid)
+    q_vector = (first_row * row_size >> u32(3)) + k_head * u32(K // 8)
+    k_vector = q_vector + k_heads * u32(K // 8)
+    load_stage(tiles, qkv, q_vector, k_vector, row_size >> u32(3), num_rows, transforms, scales, first_chunk * v_heads + head, tid)
     cp_async_commit()
-    load_state(S, state, state_index(slot, head, column, lane))
+    load_state(S, state, state_index(slot * v_heads + head, column, lane))
     done, chunk = u32(0), first_chunk                                                  # rows, and the chunk they lead up to
     while done < num_rows:
         saved_slot = chunks[chunk * u32(2) + u32(1)]
@@ -168,18 +171,19 @@ def scan_kernel(qkv, transforms, scales, state, sequences, chunks, o):
                 row = done + u32(8 * j + e) + pair
                 words[j, e] = u32(0)
                 if row < num_rows:
-                    words[j, e] = load_u32(qkv, (first_row + row) * u32((2 * NUM_K_HEADS * K + NUM_V_HEADS * V) // 2) + v_column)
-        following, tile = done + u32(CHUNK), tiles + stage * u32(consteval(stage_bytes(K)))
+                    words[j, e] = load_u32(qkv, (first_row + row) * (row_size >> u32(1)) + v_column)
+        following, tile = done + u32(CHUNK), tiles + stage * u32(stage_bytes(K))
+        advance = following * (row_size >> u32(3))
         if STAGES == 2:
             if following < num_rows:
-                load_stage(tiles + (u32(1) - stage) * u32(consteval(stage_bytes(K))), qkv, transforms, scales, first_row + following,
-                           num_rows - following, k_head, (chunk + u32(1)) * u32(NUM_V_HEADS) + head, tid)
+                load_stage(tiles + (u32(1) - stage) * u32(stage_bytes(K)), qkv, q_vector + advance, k_vector + advance,
+                           row_size >> u32(3), num_rows - following, transforms, scales, (chunk + u32(1)) * v_heads + head, tid)
             cp_async_commit()
             cp_async_wait(1)
         else:
             cp_async_wait(0)
         cuda.syncthreads()
-        scale = stage * u32(consteval(stage_bytes(K) // 4)) + u32(CHUNK * K + PLANE)   # in f32
+        scale = stage * u32(stage_bytes(K) // 4) + u32(CHUNK * K + PLANE)   # in f32
         clear(kS)
         clear(qS)
         read_state(kS, qS, S, tile, tile + u32(2 * CHUNK * K))
@@ -199,7 +203,7 @@ def scan_kernel(qkv, transforms, scales, state, sequences, chunks, o):
             for e in consteval(range(2)):
                 row = done + u32(8 * j + e) + pair
                 if row < num_rows:
-                    store_u32(o, (first_row + row) * u32(NUM_V_HEADS * V // 2) + o_column, f32_to_bf16x2(qS[j, e], qS[j, 2 + e]))
+                    store_u32(o, (first_row + row) * v_heads * u32(V // 2) + o_column, f32_to_bf16x2(qS[j, e], qS[j, 2 + e]))
         for j in consteval(range(8)):
             for e in consteval(range(2)):
                 weight = memory[scale + u32(2 * CHUNK + 8 * j + e) + pair]
@@ -211,13 +215,13 @@ def scan_kernel(qkv, transforms, scales, state, sequences, chunks, o):
                 S[n, e] = mul(decay, S[n, e])
         add_to_state(S, high, low, tile + u32(2 * CHUNK * K))
         if saved_slot >= i32(0):
-            store_state(S, state, state_index(u32(saved_slot), head, column, lane))
+            store_state(S, state, state_index(u32(saved_slot) * v_heads + head, column, lane))
         cuda.syncthreads()                                                             # the tiles have been read
         if STAGES == 2:
             stage = u32(1) - stage
         elif following < num_rows:
-            load_stage(tiles, qkv, transforms, scales, first_row + following, num_rows - following, k_head,
-                       (chunk + u32(1)) * u32(NUM_V_HEADS) + head, tid)
+            load_stage(tiles, qkv, q_vector + advance, k_vector + advance, row_size >> u32(3), num_rows - following, transforms,
+                       scales, (chunk + u32(1)) * v_heads + head, tid)
             cp_async_commit()
         done, chunk = following, chunk + u32(1)
-    store_state(S, state, state_index(slot, head, column, lane))
+    store_state(S, state, state_index(slot * v_heads + head, column, lane))

@@ -6,17 +6,16 @@ from vtlite.cuda.tiles import swizzled
 
 CHUNK = 64                       # tokens
 
-NUM_K_HEADS, NUM_V_HEADS, K, V, WARPS = 16, 48, 128, 128, 4      # a kernel's own constants of these names are in force
+K, WARPS = 128, 4                # a kernel's own constants of these names are in force
 
 
 @device
-def load_rows(tile, qkv, first_row, num_rows, first_vector, tid):
-    """Start copying a tile [64, K]: vectors first_vector .. of rows first_row .. of qkv, zeros from num_rows on."""
+def load_rows(tile, qkv, first_vector, row_stride, num_rows, tid):
+    """Start copying a tile [64, K] from a vector of qkv on, rows row_stride vectors apart, zeros from num_rows on."""
     for i in consteval(range(CHUNK * K // 8 // (32 * WARPS))):
         piece = tid + u32(i * 32 * WARPS)
         row, vector = piece // u32(K // 8), piece % u32(K // 8)
-        source = (first_row + row) * u32((2 * NUM_K_HEADS * K + NUM_V_HEADS * V) // 8) + first_vector + vector
-        cp_async_16_or_zero(tile + swizzled(row, vector, u32(2 * K)), qkv, source, row < num_rows)
+        cp_async_16_or_zero(tile + swizzled(row, vector, u32(2 * K)), qkv, first_vector + row * row_stride + vector, row < num_rows)
 
 
 @device

@@ -1,0 +1,104 @@
+"""vtlite/cuda/gdn*.py: the arithmetic that gdn_in_numpy.py states, and bits that follow a sequence wherever it is computed.
+
+The emulator runs one small case of each; the whole variety runs on gdn_in_numpy.py, and on a GPU.
+"""
+
+import numpy as np
+import pytest
+
+from tests.cuda import gdn_in_numpy
+from vtlite.cuda import gdn
+from vtlite.cuda.gdn_plan import ChunkPlan, plan_chunks
+from vtlite.cuda.lang.types import bf16
+from vtlite.errors import DeviceError
+
+SMALL = {"Hk": 1, "Hv": 1, "K": 64, "V": 32}
+REAL = [{"Hk": 4, "Hv": 8, "K": 64, "V": 64}, {"Hk": 2, "Hv": 6, "K": 128, "V": 128}]
+SPEC = {spec.name: spec for spec in gdn.SPECS}["gdn.prefill"]
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(5)
+
+
+def plan_of(lengths, slots, starts=None, saved=None) -> ChunkPlan:
+    starts = np.zeros(len(lengths), int) if starts is None else starts
+    return plan_chunks(np.cumsum([0, *lengths]), np.array(lengths) + starts, np.array(slots), range(len(lengths)), saved)
+
+
+def expected(op, host: dict, *rest) -> tuple[np.ndarray, np.ndarray]:
+    """o and the states by gdn_in_numpy."""
+    state, (_, Hv, _, V) = host["state"].copy(), host["state"].shape
+    o = np.zeros((len(host["qkv"]), Hv, V), bf16)
+    op(*(host[name] for name in ("qkv", "a", "b", "A_log", "dt_bias")), state, *rest, o)
+    return o, state
+
+
+def launched(device, op, host: dict, *rest, **choices) -> tuple[np.ndarray, np.ndarray]:
+    """o and the states by the kernels."""
+    arrays = {name: device.array(value) for name, value in host.items()}
+    _, Hv, _, V = host["state"].shape
+    o = device.zeros((len(host["qkv"]), Hv, V), bf16)
+    op(**arrays, **{name: value.on(device) if isinstance(value, ChunkPlan) else device.array(value) for name, value in rest[0].items()},
+       out=o, **choices)
+    return o.numpy(), arrays["state"].numpy()
+
+
+def assert_same(got, wanted) -> None:
+    for name, ours, theirs in zip(("o", "state"), got, wanted):
+        assert ours.tobytes() == theirs.tobytes(), name
+
+
+def part(host: dict, rows: slice, state: np.ndarray) -> dict:
+    return {name: value[rows] if name in ("qkv", "a", "b") else value for name, value in host.items()} | {"state": state}
+
+
+# -- the kernels against the arithmetic
+
+def test_a_decode_step_has_the_stated_arithmetic(device, rng):
+    for dims in [SMALL] if device.name == "emulator" else REAL:
+        host = gdn.random_inputs(rng, 5, 5, **dims)
+        rows, slots = np.array([4, 0, 2], np.int32), np.array([5, 1, 0])
+        assert_same(launched(device, gdn.decode, host, {"token_rows": rows, "state_slots": slots}),
+                    expected(gdn_in_numpy.decode, host, rows, slots))
+
+
+def test_the_rest_of_a_prompt_gets_the_bits_that_it_has_in_the_whole_one(device, rng):
+    """A chunk after a cut, beside the chunk of another sequence; the expected bits are those of one pass over the whole prompt."""
+    for dims, rest in [(SMALL, 2)] if device.name == "emulator" else [(dims, rest) for dims in REAL for rest in (1, 64, 300)]:
+        host = gdn.random_inputs(rng, 64 + rest, 1, **dims)
+        o, state = expected(gdn_in_numpy.prefill, host, plan_of([64 + rest], [1], saved={(0, 64): 0}))
+        later = part(host, slice(64, None), host["state"].copy())
+        later["state"][1] = state[0]
+        got, states = launched(device, gdn.prefill, later, {"plan": plan_of([rest], [1], [64])})
+        assert np.array_equal(got.view(np.uint16), o[64:].view(np.uint16)) and np.array_equal(states[1], state[1])
+
+
+def test_a_convolution_has_the_stated_arithmetic(device, rng):
+    lengths, slots, C = [1, 70, 2, 130], [3, 0, 4, 2], 24
+    starts = np.cumsum([0, *lengths])
+    x, weight = rng.standard_normal((203, C)).astype(bf16), rng.standard_normal((4, C)).astype(np.float32)
+    conv_state = rng.standard_normal((6, 3, C)).astype(bf16)
+    y, state = np.zeros((203, C), bf16), conv_state.copy()
+    for first, last, slot in zip(starts, starts[1:], slots):
+        gdn_in_numpy.convolve(x, weight, state, slice(first, last), slot, y)
+    state[5] = x[starts[3] + 125 : starts[3] + 128]
+    out, on_device = device.zeros(y.shape, bf16), device.array(conv_state)
+    gdn.conv_chunks(device.array(x), device.array(weight), on_device, plan_of(lengths, slots, saved={(3, 128): 5}).on(device), out=out)
+    assert_same((out.numpy(), on_device.numpy()), (y, state))
+    gdn_in_numpy.convolve(x, weight, state, slice(7, 8), 2, y)
+    gdn.conv_step(device.array(x), device.array(weight), on_device, device.array(np.array([7], np.int32)), device.array(np.array([2])), out=out)
+    assert_same((out.numpy()[7], on_device.numpy()), (y[7], state))
+
+
+@pytest.mark.gpu
+def test_choices_of_speed_change_no_bit(device, rng):
+    if device.name == "emulator":
+        return
+    for dims in REAL:
+        host, plan = gdn.random_inputs(rng, 500, 3, **dims), plan_of([200, 236, 64], [2, 0, 1])
+        wanted = expected(gdn_in_numpy.prefill, host, plan)
+        for warps in {2, 4, dims["V"] // 16}:
+            for stages in (1, 2):
+                assert_same(launched(device, gdn.prefill, host, {"plan": plan}, warps=warps, stages=stages), wanted)
