@@ -35,13 +35,17 @@ def exp(x):
     x = select(x < f32(-104.0), f32(-104.0), x)
     shifted = fma(x, LOG2_E, ROUNDER)
     n = shifted - ROUNDER
-    r = fma(-n, LN2_LOW, fma(-n, LN2_HIGH, x))                        # |r| <= ln 2 / 2
+    r = fma(-n, LN2_LOW, fma(-n, LN2_HIGH, x))
+    return _scale(exp_polynomial(r), as_i32(shifted) - ROUNDER_BITS)
+
+
+def exp_polynomial(r):
+    """e^r for |r| <= ln 2 / 2."""
     p = fma(f32(0.00137453037), r, f32(0.00836894475))
     p = fma(p, r, f32(0.0416696481))
     p = fma(p, r, f32(0.166665182))
     p = fma(p, r, f32(0.499999881))
-    p = fma(fma(p, r, f32(1.0)), r, f32(1.0))
-    return _scale(p, as_i32(shifted) - ROUNDER_BITS)
+    return fma(fma(p, r, f32(1.0)), r, f32(1.0))
 
 
 def exp2(x):
@@ -101,8 +105,12 @@ def gelu_tanh(x):
 
     Relative error < 5e-6 for |x| <= 5.
     """
-    inner = mul(mul(f32(2.0) * SQRT_2_OVER_PI, x), fma(mul(f32(0.044715), x), x, f32(1.0)))
-    return div(x, f32(1.0) + exp(-inner))
+    return div(x, f32(1.0) + exp(-gelu_argument(x)))
+
+
+def gelu_argument(x):
+    """2 sqrt(2/pi) (x + 0.044715 x^3), whose sigmoid gelu_tanh(x) multiplies x by."""
+    return mul(mul(f32(2.0) * SQRT_2_OVER_PI, x), fma(mul(f32(0.044715), x), x, f32(1.0)))
 
 
 def softplus(x):

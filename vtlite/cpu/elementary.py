@@ -50,7 +50,7 @@ def _register(primitive, implementation):
 for _primitive, _implementation in _MEANING.items():
     _register(_primitive, _implementation)
 
-for _function in (elementary._scale, elementary._sin_quadrant):
+for _function in (elementary._scale, elementary._sin_quadrant, elementary.exp_polynomial, elementary.gelu_argument):
     register_jitable(_function)
 
 exp, log, sin, cos, log1p, sigmoid, silu, gelu_tanh, softplus = (

@@ -13,7 +13,7 @@ from vtlite import reference
 from vtlite.cuda.device import current
 from vtlite.cuda.kernel import device, kernel
 from vtlite.cuda.lang import (bf16, bf16x2_high, bf16x2_low, cuda, f32, f32_to_bf16x2, fma, i32, i32_to_f32, i64, load_f32x4,
-                              load_u32x4, mul, ptr, store_u32x4, u32)
+                              load_u32x4, mul, ptr, select, store_u32x4, u32)
 from vtlite.cuda.layout import need_contiguous, vectors_between_tokens
 from vtlite.elementary import cos as cosine, sin as sine
 from vtlite.errors import DeviceError
@@ -73,9 +73,10 @@ def rotary_half_split_kernel(x, cos, sin, y, num_items, token_stride):
         token = head // u32(HEADS)
         source = token * token_stride + (head - token * u32(HEADS)) * u32(HEAD_DIM // 8) + j
         target = head * u32(HEAD_DIM // 8) + j
-        if j < u32(ROTARY // 16):
+        turns = j < u32(ROTARY // 16)
+        a0, a1, a2, a3 = load_u32x4(x, source + select(turns, u32(0), u32(ROTARY // 16)))      # before the branch: one latency
+        if turns:
             angle = token * u32(ROTARY // 8) + j * u32(2)
-            a0, a1, a2, a3 = load_u32x4(x, source)
             b0, b1, b2, b3 = load_u32x4(x, source + u32(ROTARY // 16))
             c0, c1, c2, c3 = load_f32x4(cos, angle)
             c4, c5, c6, c7 = load_f32x4(cos, angle + u32(1))
@@ -88,7 +89,6 @@ def rotary_half_split_kernel(x, cos, sin, y, num_items, token_stride):
                         turned_high_half(a0, b0, c0, s0, c1, s1), turned_high_half(a1, b1, c2, s2, c3, s3),
                         turned_high_half(a2, b2, c4, s4, c5, s5), turned_high_half(a3, b3, c6, s6, c7, s7))
         else:
-            a0, a1, a2, a3 = load_u32x4(x, source + u32(ROTARY // 16))
             store_u32x4(y, target + u32(ROTARY // 16), a0, a1, a2, a3)
 
 
