@@ -52,7 +52,8 @@ def split(value, parts: int, bits: int):
 def main() -> None:
     half = log(mpf(2)) / 2
     show("exp", fit(exp, 6, -half, half, exp, fixed=(1, 1)))
-    show("exp2", fit(lambda x: exp(x * log(mpf(2))), 6, mpf(-0.5), mpf(0.5), lambda x: exp(x * log(mpf(2))), fixed=(1,)))
+    for name, degree in (("exp2", 6), ("softmax_exp2", 4)):
+        show(name, fit(lambda x: exp(x * log(mpf(2))), degree, mpf(-0.5), mpf(0.5), lambda x: exp(x * log(mpf(2))), fixed=(1,)))
     low, high = sqrt(mpf(1) / 2) - 1, sqrt(mpf(2)) - 1
 
     def log_tail(f):     # log(1 + f) = f + f^2 tail(f)

@@ -46,6 +46,11 @@ def sqrt(a):
         return np.sqrt(a, dtype=f32)
 
 
+def maximum(a, b):
+    """The larger; NaN if either is NaN; of two zeros either one (PTX max.NaN.f32)."""
+    return np.maximum(a, b, dtype=f32)
+
+
 def select(condition, a, b):
     """a where the condition holds, else b (PTX selp)."""
     return np.where(condition, a, b)[()]

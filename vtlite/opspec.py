@@ -15,7 +15,7 @@ import numpy as np
 Case = Mapping[str, int | bool]          # sizes by name: {"T": 3, "D": 64}
 Arrays = Mapping[str, Any]               # inputs by name: NumPy arrays or device arrays, and plain numbers
 
-F32_ROUNDING = 2.0**-22                  # of a row's largest value: what float32 intermediates may add
+F32_ROUNDING = 2.0**-22                  # what float32 intermediates may add, of a row's largest value
 GUARD = 256                              # bytes before and after each output of a Trial
 POISON = 0xFF                            # every output byte before a launch: NaN as bf16 and f32, -1 as an integer
 
@@ -40,6 +40,7 @@ class OpSpec:
     in_place: Mapping[str, str] = field(default_factory=dict)    # output -> input whose values it starts with
     flops: Callable[..., int] | None = None                      # (**case), for what arithmetic bounds
     tolerance: float = 1.01                                      # largest error, see `error`; a right rounding has 1
+    intermediate: float = F32_ROUNDING                           # of a row's largest value: what roundings inside may add
 
     def inputs(self, case: Case) -> dict:
         """The inputs of a case, the same at every call and on every machine."""
@@ -48,12 +49,12 @@ class OpSpec:
     def error(self, inputs: Arrays, outputs: Mapping[str, np.ndarray]) -> float:
         """The largest error of `outputs` against the definition in float64, in units of expected rounding.
 
-        The unit is half a spacing of the output's type at the true value, plus F32_ROUNDING of the largest value in the row.
+        The unit is half a spacing of the output's type at the true value, plus `intermediate` of the largest value in the row.
         """
         wide = {name: value.astype(np.float64) if _is_float_array(value) else value for name, value in inputs.items()}
         expected = self.reference(**wide)
         expected = expected if isinstance(expected, tuple) else (expected,)
-        return max(map(_largest_error, outputs.values(), expected))
+        return max(_largest_error(got, true, self.intermediate) for got, true in zip(outputs.values(), expected))
 
 
 class Trial:
@@ -131,14 +132,14 @@ def same_bits(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> bool:
     return all(a[name].tobytes() == b[name].tobytes() for name in a)
 
 
-def _largest_error(got: np.ndarray, true: np.ndarray) -> float:
+def _largest_error(got: np.ndarray, true: np.ndarray, intermediate: float) -> float:
     if not _is_float_array(got):
         return 0.0 if np.array_equal(got, true) else np.inf
     if not np.array_equal(np.isnan(got), np.isnan(true)):
         return np.inf
     true, wide = np.nan_to_num(true), np.nan_to_num(got.astype(np.float64))
     half_spacing = np.abs(np.spacing(np.abs(true).astype(got.dtype)).astype(np.float64)) / 2
-    unit = half_spacing + F32_ROUNDING * np.abs(true).max(axis=-1, keepdims=True, initial=0)
+    unit = half_spacing + intermediate * np.abs(true).max(axis=-1, keepdims=True, initial=0)
     return float((np.abs(wide - true) / unit).max(initial=0))
 
 

@@ -9,12 +9,13 @@ import numpy as np
 from vtlite import ieee
 from vtlite.cuda.lang.primitive import compiled_as, primitive
 from vtlite.cuda.lang.types import f32, i32, u32
-from vtlite.ieee import as_f32, as_i32, div, fma, i32_to_f32, mul, select, sqrt
+from vtlite.ieee import as_f32, as_i32, div, fma, i32_to_f32, maximum, mul, select, sqrt
 
 primitive("fma.rn.f32 $0, $a, $b, $c;", outputs="f", inputs="fff", pure=True)(fma)
 primitive("mul.rn.f32 $0, $a, $b;", outputs="f", inputs="ff", pure=True)(mul)
 primitive("div.rn.f32 $0, $a, $b;", outputs="f", inputs="ff", pure=True)(div)
 primitive("sqrt.rn.f32 $0, $a;", outputs="f", inputs="f", pure=True)(sqrt)
+primitive("max.NaN.f32 $0, $a, $b;", outputs="f", inputs="ff", pure=True)(maximum)
 primitive("mov.b32 $0, $x;", outputs="i", inputs="f", pure=True)(as_i32)
 primitive("mov.b32 $0, $x;", outputs="f", inputs="i", pure=True)(as_f32)
 primitive("cvt.rn.f32.s32 $0, $x;", outputs="f", inputs="i", pure=True)(i32_to_f32)

@@ -1,0 +1,168 @@
+"""Attention of sequences with several new tokens: a block per query tile and KV head goes through all visible keys
+
+Rows of a sequence and KV head are numbered token * group + head within the group; a block takes THREADS / 2 of them, a warp 16,
+so that a group of heads reads each key once. The chunk in work (m, l, o) lies in registers, the joined chunks O in shared memory,
+thread by thread. Masks are computed only in tiles where some row does not see some key.
+
+Order: attention_tile.py. Flops: 4 D per visible key and query head; bound by the tensor core and by the instructions per score.
+Blocks with late rows, which see more keys, start first.
+"""
+
+from vtlite.cuda.attention_tile import (BLOCK_SIZE, CHUNK, COLUMNS, HALVES, HEAD_DIM, INFINITY, ROW_BYTES, SOFTCAP, THREADS,
+                                        TILE, add_values, begin_chunk, cap_scores, first_visible, hide_keys, join_references,
+                                        joined, multiply_keys, multiply_keys_of_shared, normalised, rescale, start_tile, weigh)
+from vtlite.cuda.attention_work import MOST_SEQUENCES, add_up, sequence_of
+from vtlite.cuda.kernel import device, kernel
+from vtlite.cuda.lang import (as_u32, bf16, consteval, cp_async_16_or_zero, cp_async_commit, cp_async_wait, cuda, div, f32,
+                              f32_to_bf16x2, i32, i64, lane_id, load_shared_u32x4, ptr, select, shared_address, store_shared_u32x4,
+                              store_u32, u32, u32_as_f32)
+from vtlite.cuda.tiles import fragment_a, swizzled
+
+STAGES = 2                       # tiles of keys and values in shared memory
+IN_REGISTERS = 128               # the largest head_dim whose queries stay in registers
+LAYOUT = ("HEAD_DIM", "ROW_BYTES", "BLOCK_SIZE", "THREADS", "COLUMNS", "HALVES", "SOFTCAP", "STAGES")
+
+
+def shared_bytes(STAGES: int, ROW_BYTES: int, THREADS: int, HEAD_DIM: int, **_) -> int:
+    """Keys and values, the joined chunks and, where they do not stay in registers, the queries."""
+    queries = 0 if HEAD_DIM <= IN_REGISTERS else THREADS // 2 * ROW_BYTES
+    return STAGES * 2 * TILE * ROW_BYTES + THREADS // 2 * HEAD_DIM * 4 + queries
+
+
+@device
+def start_queries(target, warp_bytes, q, start, q_stride, group, first_row, num_rows):
+    """Start copying the block's rows; each warp's 16 rows lie warp_bytes apart. start: vector of the first token's first head."""
+    for i in consteval(range(HEAD_DIM // 16)):
+        piece = u32(cuda.threadIdx.x) + u32(i * THREADS)
+        place = piece // u32(HEAD_DIM // 8)
+        column, row = piece - place * u32(HEAD_DIM // 8), first_row + place
+        token = row // group
+        source = start + token * q_stride + (row - token * group) * u32(HEAD_DIM // 8) + column
+        address = target + (place >> u32(4)) * warp_bytes + swizzled(place & u32(15), column, u32(ROW_BYTES))
+        cp_async_16_or_zero(address, q, source, row < num_rows)
+
+
+@device
+def load_total(totals, n):
+    """The four O of eight columns that this thread keeps; a warp's 512 bytes lie together."""
+    t0, t1, t2, t3 = load_shared_u32x4(totals + u32(512 * n))
+    return u32_as_f32(t0), u32_as_f32(t1), u32_as_f32(t2), u32_as_f32(t3)
+
+
+@device
+def store_total(totals, n, t0, t1, t2, t3):
+    store_shared_u32x4(totals + u32(512 * n), as_u32(t0), as_u32(t1), as_u32(t2), as_u32(t3))
+
+
+@device
+def join_chunk(totals, total_m, total_l, m, l, o):
+    """Join the chunk (m, l, o) to the chunks before."""
+    total_m[0], total0, factor0 = join_references(total_m[0], m[0])
+    total_m[1], total1, factor1 = join_references(total_m[1], m[1])
+    total_l[0], total_l[1] = joined(total_l[0], total0, l[0], factor0), joined(total_l[1], total1, l[2], factor1)
+    for n in consteval(range(HEAD_DIM // 8)):
+        t0, t1, t2, t3 = load_total(totals, n)
+        store_total(totals, n, joined(t0, total0, o[n, 0], factor0), joined(t1, total0, o[n, 1], factor0),
+                    joined(t2, total1, o[n, 2], factor1), joined(t3, total1, o[n, 3], factor1))
+
+
+@kernel((ptr(bf16), ptr(bf16), ptr(i64), ptr(i64), ptr(i32), ptr(bf16), f32, f32, u32, u32, u32, u32, u32, u32),
+        threads=lambda THREADS, **_: THREADS, constants=LAYOUT, shared=shared_bytes, prebuild=())
+def attention_prefill_kernel(q, kv, query_start_loc, seq_lens, block_table, out, scale_log2, cap_scale, window, num_sequences, group,
+                             table_width, q_stride, plane):
+    """window: keys that a query sees, itself included. group: query heads per KV head. q_stride: vectors from token to token. plane: vectors of all keys."""
+    starts, buffers = cuda.shared.array(consteval(MOST_SEQUENCES + 1), u32), cuda.shared.array(0, u32)
+    tid, lane, warp = u32(cuda.threadIdx.x), u32(lane_id()), u32(cuda.threadIdx.x) >> u32(5)
+    sequence = tid
+    while sequence < num_sequences:
+        new_tokens = u32(query_start_loc[sequence + 1] - query_start_loc[sequence])
+        tiles = (new_tokens * group + u32(THREADS // 2 - 1)) // u32(THREADS // 2)
+        starts[sequence + 1] = select(new_tokens > u32(1), tiles, u32(0))        # attention_decode.py has those with one
+        sequence = sequence + u32(THREADS)
+    add_up(starts, num_sequences)
+    if u32(cuda.blockIdx.x) < starts[num_sequences]:
+        tile = starts[num_sequences] - u32(1) - u32(cuda.blockIdx.x)
+        sequence = sequence_of(starts, num_sequences, tile)
+        first_token = u32(query_start_loc[sequence])
+        num_rows = (u32(query_start_loc[sequence + 1]) - first_token) * group
+        first_row = (tile - starts[sequence]) * u32(THREADS // 2)
+        past_row = select(first_row + u32(THREADS // 2) < num_rows, first_row + u32(THREADS // 2), num_rows)
+        first_position = u32(seq_lens[sequence]) - num_rows // group        # of the first new token
+        top_end = first_position + first_row // group + u32(1)              # the first row sees the keys before it
+        end = first_position + (past_row - u32(1)) // group + u32(1)        # the last row those before this
+        begin, last_begin = first_visible(top_end, window), first_visible(end, window)
+
+        head_start, q_heads = u32(cuda.blockIdx.y) * u32(HEAD_DIM // 8), u32(cuda.gridDim.y) * group
+        queries = shared_address(buffers) + u32(STAGES * 2 * TILE * ROW_BYTES)
+        totals, query_bytes = queries, u32(16 * HEAD_DIM * 4)                    # a warp's totals take the place of its queries
+        if HEAD_DIM > IN_REGISTERS:
+            totals, query_bytes = queries + u32(THREADS // 2 * ROW_BYTES), u32(16 * ROW_BYTES)
+        queries_of_warp = queries + warp * query_bytes
+        totals = totals + warp * u32(16 * HEAD_DIM * 4) + lane * u32(16)
+        start_queries(queries, query_bytes, q, first_token * q_stride + head_start * group, q_stride, group, first_row, num_rows)
+
+        fragments = cuda.local.array(consteval((min(HEAD_DIM, IN_REGISTERS) // 16, 4)), u32)
+        s, p = cuda.local.array(consteval((TILE // 8, 4)), f32), cuda.local.array(consteval((TILE // 8, 2)), u32)
+        m, l, o = cuda.local.array(2, f32), cuda.local.array(4, f32), cuda.local.array(consteval((HEAD_DIM // 8, 4)), f32)
+        total_m, total_l, lows, spans = (cuda.local.array(2, f32), cuda.local.array(2, f32), cuda.local.array(2, u32),
+                                         cuda.local.array(2, u32))
+        for half in consteval(range(2)):
+            row_end = first_position + (first_row + warp * u32(16) + u32(8 * half) + (lane >> u32(2))) // group + u32(1)
+            lows[half] = first_visible(row_end, window)
+            spans[half] = row_end - lows[half]
+            total_m[half], total_l[half] = f32(-INFINITY), f32(0)
+        begin_chunk(m, l, o)
+
+        first = begin // u32(TILE) * u32(TILE)
+        ahead, position = first, first
+        filling, reading, buffer_bytes = shared_address(buffers), shared_address(buffers), u32(2 * TILE * ROW_BYTES)
+        past_buffers = filling + buffer_bytes * u32(STAGES)
+        while position < end:                    # a step starts copying one tile and computes the one STAGES - 1 steps before
+            cp_async_wait(consteval(STAGES - 2))
+            cuda.syncthreads()
+            if ahead < end:
+                start_tile(filling, kv, block_table, sequence * table_width, ahead, begin, end, head_start,
+                           u32(cuda.gridDim.y) * u32(HEAD_DIM // 8), plane)
+            cp_async_commit()
+            ahead, filling = ahead + u32(TILE), filling + buffer_bytes
+            if filling == past_buffers:
+                filling = shared_address(buffers)
+            if ahead >= first + u32(STAGES * TILE):
+                if position == first:
+                    if HEAD_DIM <= IN_REGISTERS:
+                        for k in consteval(range(HEAD_DIM // 16)):
+                            fragments[k, 0], fragments[k, 1], fragments[k, 2], fragments[k, 3] = fragment_a(
+                                queries_of_warp, u32(0), u32(2 * k), u32(ROW_BYTES))
+                        cuda.syncwarp()
+                    for n in consteval(range(HEAD_DIM // 8)):
+                        store_total(totals, n, f32(0), f32(0), f32(0), f32(0))
+                if HEAD_DIM <= IN_REGISTERS:
+                    multiply_keys(fragments, reading, s)
+                else:
+                    multiply_keys_of_shared(queries_of_warp, reading, s)
+                if SOFTCAP:
+                    cap_scores(s, cap_scale)
+                if position + u32(TILE) > top_end or position < last_begin:
+                    for half in consteval(range(2)):
+                        hide_keys(s, position, lows[half], spans[half], half)
+                factor0 = weigh(s, p, m, scale_log2, 0)
+                factor1 = weigh(s, p, m, scale_log2, 1)
+                rescale(o, l, factor0, factor1)
+                add_values(p, reading + u32(TILE * ROW_BYTES), u32(0), o, l)
+                position = position + u32(TILE)
+                if position % u32(CHUNK) == u32(0) or position >= end:
+                    join_chunk(totals, total_m, total_l, m, l, o)
+                    begin_chunk(m, l, o)
+                reading = reading + buffer_bytes
+                if reading == past_buffers:
+                    reading = shared_address(buffers)
+
+        for half in consteval(range(2)):
+            row = first_row + warp * u32(16) + u32(8 * half) + (lane >> u32(2))
+            if row < num_rows:
+                token, inverse = row // group, div(f32(1), total_l[half])
+                start = (first_token + token) * q_heads + u32(cuda.blockIdx.y) * group + (row - token * group)
+                for n in consteval(range(HEAD_DIM // 8)):
+                    t = load_total(totals, n)
+                    store_u32(out, start * u32(HEAD_DIM // 2) + u32(4 * n) + (lane & u32(3)),
+                              f32_to_bf16x2(normalised(t[2 * half], inverse), normalised(t[2 * half + 1], inverse)))
