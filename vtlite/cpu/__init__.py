@@ -9,7 +9,7 @@ from vtlite.reference import __all__
 from vtlite.cpu.activation import gelu_tanh_and_mul, sigmoid_gate, silu_and_mul
 from vtlite.cpu.attention import paged_attention, write_kv
 from vtlite.cpu.embed import embedding, gather_rows
-from vtlite.cpu.gdn import causal_conv1d, gated_delta_rule, gdn_gates
+from vtlite.cpu.gdn import causal_conv1d, gated_delta_net, gated_delta_rule, gdn_gates
 from vtlite.cpu.linear import linear
 from vtlite.cpu.norm import add_rms_norm, gated_rms_norm, rms_norm
 from vtlite.cpu.replay import replayed

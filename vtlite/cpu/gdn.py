@@ -16,13 +16,20 @@ from vtlite.cpu.elementary import exp, sigmoid, silu, softplus
 from vtlite.cpu.kernel import SERIAL_BELOW, Kernel, float_in, pointer_to, run
 from vtlite.cpu.simd import fma
 from vtlite.cpu.strided import bits
-from vtlite.reference.gdn import L2_EPS
+from vtlite.reference.gdn import L2_EPS, split_qkv
 
 CHANNELS = 512                           # per task of the convolution: its rows stay in the L1 cache
 SERIAL_UPDATES = 1 << 17                 # state elements times tokens: fewer are over before a second thread has woken
 
 _f32 = np.float32
 _EPS = _f32(L2_EPS)
+
+
+def gated_delta_net(qkv: np.ndarray, a: np.ndarray, b: np.ndarray, weight: np.ndarray, A_log: np.ndarray, dt_bias: np.ndarray,
+                    conv_state: np.ndarray, state: np.ndarray, batch) -> np.ndarray:
+    """qkv [T, C] f32 -> o [T, Hv, V] f32: the functions below, one after another."""
+    q, k, v = split_qkv(causal_conv1d(qkv, weight, conv_state, batch), state)
+    return gated_delta_rule(q, k, v, *gdn_gates(a, b, A_log, dt_bias), state, batch)
 
 
 def causal_conv1d(x: np.ndarray, weight: np.ndarray, conv_state: np.ndarray, batch) -> np.ndarray:

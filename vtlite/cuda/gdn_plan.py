@@ -6,6 +6,7 @@ begin at one of them. Generated tokens are not here: gdn_decode.py computes them
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -50,3 +51,25 @@ def plan_chunks(query_start_loc: np.ndarray, seq_lens: np.ndarray, state_slots: 
         raise DeviceError(f"the states of sequence {s} after {position} tokens are to be kept in slot {slot}, but no chunk of the step "
                           f"ends there")
     return ChunkPlan(np.array(sequences, np.int32).reshape(-1, 4), np.array(chunks, np.int32).reshape(-1, 2))
+
+
+class StepPlan(NamedTuple):
+    """What a step that is not all decode has for gated delta nets: generated tokens, and parts of prompts."""
+
+    token_rows: np.ndarray | None            # [G] i32, the rows of generated tokens; None if there are none
+    state_slots: np.ndarray | None           # [G] i64
+    chunks: ChunkPlan | None
+
+    def on(self, device) -> "StepPlan":
+        return StepPlan(*(x if x is None else x.on(device) if isinstance(x, ChunkPlan) else device.array(x) for x in self))
+
+
+def plan_step(query_start_loc: np.ndarray, seq_lens: np.ndarray, state_slots: np.ndarray, is_generated: np.ndarray,
+              saved: Mapping[tuple[int, int], int] | None = None) -> StepPlan:
+    """is_generated [S] bool: whose single token of this step comes after its prompt. The rest as for plan_chunks."""
+    generated, parts = np.flatnonzero(is_generated), np.flatnonzero(~np.asarray(is_generated, bool))
+    if (np.diff(query_start_loc)[generated] != 1).any():
+        raise DeviceError("a step computes one generated token of a sequence; gated delta nets replay several in as many steps")
+    rows, slots = query_start_loc[generated].astype(np.int32), state_slots[generated].astype(np.int64)
+    return StepPlan(*((rows, slots) if len(rows) else (None, None)),
+                    plan_chunks(query_start_loc, seq_lens, state_slots, parts, saved) if len(parts) else None)

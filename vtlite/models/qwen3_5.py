@@ -206,12 +206,8 @@ class Qwen3_5:
         ops, c, T = self.ops, self.config, len(x)
         qkvz, ba = ops.linear(x, mixer.in_proj_qkvz), ops.linear(x, mixer.in_proj_ba)
         z, b, a = qkvz[:, c.conv_size :], ba[:, : c.num_v_heads], ba[:, c.num_v_heads :]
-        qkv = ops.causal_conv1d(qkvz[:, : c.conv_size], mixer.conv1d, conv_state, batch)
-        q = qkv[:, : c.k_size].reshape(T, c.num_k_heads, c.head_k_dim)
-        k = qkv[:, c.k_size : 2 * c.k_size].reshape(q.shape)
-        v = qkv[:, 2 * c.k_size :].reshape(T, c.num_v_heads, c.head_v_dim)
-        g, beta = ops.gdn_gates(a, b, mixer.A_log, mixer.dt_bias)                             # [T, Hv]
-        o = ops.gated_delta_rule(q, k, v, g, beta, recurrent_state, batch)                    # [T, Hv, V]
+        o = ops.gated_delta_net(qkvz[:, : c.conv_size], a, b, mixer.conv1d, mixer.A_log, mixer.dt_bias,
+                                conv_state, recurrent_state, batch)                           # [T, Hv, V]
         y = ops.gated_rms_norm(o, z.reshape(o.shape), mixer.norm, c.rms_norm_eps)
         return ops.linear(y.reshape(T, c.v_size), mixer.out_proj, residual=h)
 

@@ -20,6 +20,23 @@ L2_EPS = 1e-6
 CHUNK = 64
 
 
+def gated_delta_net(qkv: np.ndarray, a: np.ndarray, b: np.ndarray, weight: np.ndarray, A_log: np.ndarray, dt_bias: np.ndarray,
+                    conv_state: np.ndarray, state: np.ndarray, batch) -> np.ndarray:
+    """All of the layer between its projections and its norm: convolution, gates, delta rule. qkv [T, C] -> o [T, Hv, V].
+
+    A row of qkv holds Hk q of K elements, Hk k of K, Hv v of V. Everything else as in the functions below, which it composes.
+    """
+    q, k, v = split_qkv(causal_conv1d(qkv, weight, conv_state, batch), state)
+    return gated_delta_rule(q, k, v, *gdn_gates(a, b, A_log, dt_bias), state, batch)
+
+
+def split_qkv(qkv: np.ndarray, state: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """qkv [T, C] -> views q, k [T, Hk, K], v [T, Hv, V]; sizes follow from the state [slots, Hv, K, V]."""
+    (T, C), (_, Hv, K, V) = qkv.shape, state.shape
+    k_first, v_first = (C - Hv * V) // 2, C - Hv * V
+    return qkv[:, :k_first].reshape(T, -1, K), qkv[:, k_first:v_first].reshape(T, -1, K), qkv[:, v_first:].reshape(T, Hv, V)
+
+
 def causal_conv1d(x: np.ndarray, weight: np.ndarray, conv_state: np.ndarray, batch) -> np.ndarray:
     """x [T, C], weight [W, C] (the last row meets the current token), conv_state [slots, W-1, C] -> [T, C] in x's type.
 
