@@ -3,12 +3,15 @@
 The emulator runs one small case of each; the whole variety runs on gdn_in_numpy.py, and on a GPU.
 """
 
+from itertools import product
+
 import numpy as np
 import pytest
 
 from tests.cuda import gdn_in_numpy
 from vtlite.cuda import gdn
-from vtlite.cuda.gdn_plan import ChunkPlan, plan_chunks
+from vtlite.cuda.device import open_device, using
+from vtlite.cuda.gdn_plan import ChunkPlan, plan_chunks, plan_step
 from vtlite.cuda.lang.types import bf16
 from vtlite.errors import DeviceError
 
@@ -93,12 +96,58 @@ def test_a_convolution_has_the_stated_arithmetic(device, rng):
 
 
 @pytest.mark.gpu
-def test_choices_of_speed_change_no_bit(device, rng):
-    if device.name == "emulator":
-        return
-    for dims in REAL:
-        host, plan = gdn.random_inputs(rng, 500, 3, **dims), plan_of([200, 236, 64], [2, 0, 1])
-        wanted = expected(gdn_in_numpy.prefill, host, plan)
-        for warps in {2, 4, dims["V"] // 16}:
-            for stages in (1, 2):
-                assert_same(launched(device, gdn.prefill, host, {"plan": plan}, warps=warps, stages=stages), wanted)
+def test_choices_of_speed_change_no_bit(rng):
+    with using(open_device("0")) as gpu:
+        for dims in REAL:
+            host, plan = gdn.random_inputs(rng, 500, 3, **dims), plan_of([200, 236, 64], [2, 0, 1])
+            wanted = expected(gdn_in_numpy.prefill, host, plan)
+            for warps, stages in product({2, 4, dims["V"] // 16}, (1, 2)):
+                assert_same(launched(gpu, gdn.prefill, host, {"plan": plan}, warps=warps, stages=stages), wanted)
+            host = gdn.random_inputs(rng, 3, 3, **dims)
+            step = {"token_rows": np.arange(3, dtype=np.int32), "state_slots": np.array([1, 0, 3])}
+            for v_tile in (32, 64, dims["V"]):
+                assert_same(launched(gpu, gdn.decode, host, step, v_tile=v_tile), expected(gdn_in_numpy.decode, host, *step.values()))
+
+
+# -- the whole variety, on arrays
+
+@pytest.mark.parametrize("dims", [{"Hk": 1, "Hv": 2, "K": 64, "V": 64}, {"Hk": 1, "Hv": 1, "K": 128, "V": 128}], ids=["64", "128"])
+def test_a_prompt_gets_the_same_bits_at_every_cut_and_stays_near_its_definition(rng, dims):
+    """The worst of the units that the OpSpec counts errors in, over 150 tokens; then the prompt again, in two steps."""
+    host = SPEC.inputs({"T": 150, "S": 1, **dims})
+    plan = ChunkPlan(host.pop("sequences"), host.pop("chunks"))
+    o, state = expected(gdn_in_numpy.prefill, host, plan)
+    assert SPEC.error({**host, **vars(plan)}, {"o": o, "state": state}) <= SPEC.tolerance
+    slot = int(plan.sequences[0, 2])
+    for cut in (64, 128):
+        states = host["state"]
+        for first, last in ((0, cut), (cut, 150)):
+            found, states = expected(gdn_in_numpy.prefill, part(host, slice(first, last), states), plan_of([last - first], [slot], [first]))
+            assert found.tobytes() == o[first:last].tobytes()
+        assert states.tobytes() == state.tobytes()
+
+
+# -- what is refused
+
+def test_a_prompt_cut_off_the_grid_is_refused():
+    with pytest.raises(DeviceError, match="sequence 1 of the step computes its prompt from position 60 on"):
+        plan_of([3, 5], [0, 1], [64, 60])
+
+
+def test_a_state_that_no_chunk_ends_at_cannot_be_kept():
+    with pytest.raises(DeviceError, match="after 70 tokens are to be kept in slot 3, but no chunk"):
+        plan_of([100], [0], saved={(0, 70): 3})
+
+
+def test_generated_tokens_come_one_at_a_time():
+    starts, ends, slots = np.array([0, 1, 3]), np.array([9, 66]), np.array([4, 5])
+    plan = plan_step(starts, ends, slots, np.array([True, False]))
+    assert plan.token_rows.tolist() == [0] and plan.state_slots.tolist() == [4]
+    with pytest.raises(DeviceError, match="one generated token"):
+        plan_step(starts, ends, slots, np.array([True, True]))
+
+
+def test_sizes_that_the_kernels_do_not_have_are_refused(device, rng):
+    host = gdn.random_inputs(rng, 1, 1, Hk=1, Hv=1, K=32, V=32)
+    with pytest.raises(DeviceError, match=r"K of 64 or 128.*found a state \[2, 1, 32, 32\]"):
+        launched(device, gdn.decode, host, {"token_rows": np.zeros(1, np.int32), "state_slots": np.zeros(1, np.int64)})
