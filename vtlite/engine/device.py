@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from vtlite.engine.host_memory import available_bytes
+from vtlite.errors import DeviceError
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,10 @@ def select_wing(device: str) -> Wing:
     if device == "cuda":
         from vtlite.cuda import device as devices, ops
         from vtlite.cuda.lang import bf16
-        return Wing(ops, np.dtype(bf16), devices.current())
+        try:
+            return Wing(ops, np.dtype(bf16), devices.current())
+        except DeviceError as error:
+            raise DeviceError(f"{error}; or leave the GPU out with --device cpu") from error
     if device == "reference":
         import vtlite.reference as ops
     else:
@@ -55,7 +59,6 @@ def gpu_is_there() -> bool:
     if os.environ.get("VTLITE_DEVICE") == "emulator" or find_spec("cuda") is None or find_spec("cuda.bindings") is None:
         return False
     from vtlite.cuda import device
-    from vtlite.errors import DeviceError
     try:
         device.current()
         return True

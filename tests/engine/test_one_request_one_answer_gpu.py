@@ -1,0 +1,69 @@
+"""The promise on a GPU, whole models of its kernels: hundreds of mixes, each request with the ids and logprob bits it gets alone."""
+
+from collections import OrderedDict
+from functools import cache
+
+import numpy as np
+import pytest
+
+from tests.engine.mixes import PARAMS, answer, collect, everything_is_free
+from tests.tiny_device import DEVICE
+from vtlite.checkpoint.resolve import BUNDLED
+from vtlite.config import EngineConfig
+from vtlite.engine.engine import Engine
+
+pytestmark = pytest.mark.gpu
+
+MODELS = ("two_layers", "window", "biases", "tiny-dense")
+MIXES = 320
+LONGEST, MOST_TOKENS = 1024, 700               # positions, and tokens of a prompt
+PREFIX = np.random.default_rng(0).integers(0, 256, MOST_TOKENS).tolist()      # what most prompts begin with
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    root = tmp_path_factory.mktemp("device")
+    return cache(lambda name: BUNDLED / name if name == "tiny-dense" else DEVICE.build(name, root / name))
+
+
+@pytest.fixture(scope="module")
+def alone(checkpoint):
+    """The answer of a request by itself: its prompt in one step, no prefix cache, blocks in plenty."""
+    engine = cache(lambda model: Engine(checkpoint(model), EngineConfig(device="cuda", max_model_len=LONGEST, num_blocks=256,
+                                                                        enable_prefix_caching=False, max_num_seqs=4)))
+    return cache(lambda model, prompt, params: answer(collect(engine(model), [(0, prompt, PARAMS[params], 0)])[0]))
+
+
+def draw_prompt(rng) -> tuple[int, ...]:
+    shared = rng.integers(0, MOST_TOKENS) if rng.random() < 0.7 else 0
+    own = rng.integers(0, 256, rng.integers(1, 40)).tolist()
+    return tuple((PREFIX[:shared] + own)[:MOST_TOKENS])
+
+
+@pytest.mark.parametrize("seed", range(MIXES))
+def test_any_mix_gives_each_request_the_answer_it_gets_alone(seed, checkpoint, alone):
+    rng = np.random.default_rng(seed)
+    model, fewest = MODELS[seed % len(MODELS)], LONGEST // 16 + 1
+    size = int(rng.choice([1, 2, 5, 17, 33, 64]))
+    engine = Engine(checkpoint(model), EngineConfig(
+        device="cuda", max_model_len=LONGEST, num_blocks=int(rng.integers(fewest, 6 * fewest)),        # few enough to preempt
+        max_num_batched_tokens=int(rng.choice([64, 100, 256, 1000, 8192])), max_num_seqs=int(rng.choice([1, 8, 64])),
+        enable_prefix_caching=bool(rng.random() < 0.5), enforce_eager=bool(rng.random() < 0.3),
+        scheduling_policy=str(rng.choice(["fcfs", "priority"]))))
+    engine.pool._free = OrderedDict.fromkeys(rng.permutation(list(engine.pool._free)).tolist())       # blocks anywhere
+    mix = [(draw_prompt(rng), int(rng.integers(len(PARAMS)))) for _ in range(size)]
+    outputs = collect(engine, [(int(rng.integers(0, 12)), prompt, PARAMS[p], int(rng.integers(-1, 2))) for prompt, p in mix])
+    for output, (prompt, p) in zip(outputs, mix):
+        assert answer(output) == alone(model, prompt, p)
+    assert everything_is_free(engine)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_preemption_happens_and_changes_nothing(model, checkpoint, alone):
+    """Blocks for little more than one longest request, three requests that grow: some must be saved and restored."""
+    engine = Engine(checkpoint(model), EngineConfig(device="cuda", max_model_len=LONGEST, num_blocks=LONGEST // 16 + 1,
+                                                    enable_prefix_caching=False))
+    prompts = [tuple(PREFIX[i : i + 330]) for i in range(3)]
+    outputs = collect(engine, [(0, prompt, PARAMS[2], 0) for prompt in prompts])
+    assert engine.loop.scheduler.num_preemptions > 0
+    assert [answer(output) for output in outputs] == [alone(model, prompt, 2) for prompt in prompts]
