@@ -16,7 +16,7 @@ from vtlite.cuda.lang.primitive import Primitive, chip_number, primitive, runs_o
 
 CHIPS = ("sm_80", "sm_90a", "sm_120")
 ARGUMENT = {"f": "z[0]", "u": "x[0]", "i": "y[0]", "h": "u16(x[1])", "l": "u64(x[2])", "x": "z[0]", "b": "x[3] > u32(2)", "p": "x",
-            "s": "shared", "n": "1"}
+            "s": "shared", "n": "1", "t": "m"}
 RESULT_GOES_TO = {"f": "z", "u": "x", "i": "y", "h": "x", "l": "x", "x": "z", "b": "x"}
 MODULES = sorted({p.function.__module__ for p in PRIMITIVES.values() if p.function.__module__ != "vtlite.ieee"})
 
@@ -24,7 +24,7 @@ MODULES = sorted({p.function.__module__ for p in PRIMITIVES.values() if p.functi
 def kernel_text(chosen: list[Primitive], needs: str) -> str:
     """A module with one kernel that calls each primitive once."""
     lines = ["from vtlite.cuda.kernel import kernel", "from vtlite.cuda.lang import *", "",
-             f"@kernel((ptr(u32), ptr(i32), ptr(f32)), threads=128, needs={needs!r})", "def every_primitive(x, y, z):",
+             f"@kernel((ptr(u32), ptr(i32), ptr(f32), tensor_map), threads=128, needs={needs!r})", "def every_primitive(x, y, z, m):",
              "    shared = cuda.shared.array(32, u32)"]
     slot = itertools.count()                       # each result to a place of its own, so that none is dropped
     for p in chosen:

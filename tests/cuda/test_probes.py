@@ -10,6 +10,7 @@ from vtlite.cuda import probes, tensor_core
 from vtlite.cuda.device import open_device, using
 from vtlite.cuda.emulated_device import EmulatedDevice
 from vtlite.cuda.probe_arithmetic import FLOATS, NARROW, RESULTS, arithmetic
+from vtlite.cuda.tensor_map import TensorMap
 
 
 def random(rng, *shape, spread):
@@ -33,6 +34,19 @@ def test_wgmma_has_the_bits_of_mma(device):
     a, b = random(rng, 64, 64, spread=4), random(rng, 16, 64, spread=4)
     got = probes.wgmma_chain(device.array(probes.swizzled(a)), device.array(probes.swizzled(b))).numpy()
     np.testing.assert_array_equal(got.view(np.uint32), chain(a, b).view(np.uint32))
+
+
+@pytest.mark.parametrize("swizzled, columns", [(True, 64), (False, 32)])
+@pytest.mark.parametrize("row, column", [(0, 0), (3, 16), (-5, -8), (36, 72), (50, 0)])
+def test_a_tensor_copy_brings_its_box_with_zeros_outside_the_matrix(device, swizzled, columns, row, column):
+    """A matrix within another: its rows are farther apart than they are long."""
+    whole = np.random.default_rng(2).standard_normal((40, 160)).astype(bfloat16)
+    matrix = TensorMap(device.array(whole)[:, 32:132], (16, columns), swizzled)
+    got = probes.copied_box(matrix, row, column).numpy().view(bfloat16).reshape(16, columns)
+    padded = np.zeros((200, 300), bfloat16)
+    padded[50:90, 50:150] = whole[:, 32:132]
+    box = padded[50 + row : 66 + row, 50 + column : 50 + column + columns]
+    assert got.tobytes() == (probes.swizzled(box) if swizzled else box).tobytes()
 
 
 def numbers(rng, count):

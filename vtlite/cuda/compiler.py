@@ -65,7 +65,7 @@ def compile_kernel(specialized: Specialized, chip: str) -> Compiled:
     mlir = _load_compiler()
     try:
         module = _lower(specialized, _front_end_chip(specialized, chip))
-        ptx = _to_ptx(mlir, module, chip)
+        ptx = _to_ptx(mlir, module, chip, specialized)
     except Exception as error:
         raise CompileError(f"{specialized.name} does not compile for {chip}: {error}") from error
     cubin, log = _assemble(ptx, chip)
@@ -161,12 +161,15 @@ def _intrinsics(chip: str):
 
 
 def _type_of(mlir, parameter: Parameter):
+    if parameter.is_tensor_map:
+        from vtlite.cuda.lowering import TENSOR_MAP
+        return TENSOR_MAP
     dtype = parameter.read_as if parameter.is_pointer else parameter.dtype
     kind = getattr(mlir.types, np.dtype(dtype).name)
     return mlir.types.CPointer(kind) if parameter.is_pointer else kind
 
 
-def _to_ptx(mlir, lowered: str, chip: str) -> str:
+def _to_ptx(mlir, lowered: str, chip: str, specialized: Specialized) -> str:
     """MLIR -> PTX: numba-cuda-mlir's passes without the one that fuses, then libnvvm without fusing."""
     from numba_cuda_mlir._mlir import ir
     from numba_cuda_mlir.lowering_utilities import context
@@ -185,11 +188,33 @@ def _to_ptx(mlir, lowered: str, chip: str) -> str:
             llvm_ir = optimization._call_llvm70_capi(module, {"chip": chip}, gen_llvmir=True)
             llvm_ir = llvm_ir.replace(b"i64:64:64-f32", b"i64:64:64-i128:128:128-f32")      # libnvvm insists on i128's entry
             llvm_ir = re.sub(rb"(addrspace\(3\) global .*) zeroinitializer", rb"\1 undef", llvm_ir)
+            llvm_ir = _keep_tensor_maps(llvm_ir, specialized)
         else:
             llvm_ir = optimization._prepare_llvm_ir(module)
         arch = chip.removeprefix("sm_")
         ptx = optimization._compile_to_ptx(llvm_ir, arch, LibDevice(), {"arch": f"compute_{arch}", "fma": False}).decode()
     return _renumber(ptx.rstrip("\0 \n") + "\n")
+
+
+def _keep_tensor_maps(llvm_ir: bytes, specialized: Specialized) -> bytes:
+    """In the IR of LLVM 7 numba-cuda-mlir makes a pointer of a tensor map, which is 128 bytes among the parameters: say so again."""
+    maps = [i for i, parameter in enumerate(specialized.signature) if parameter.is_tensor_map]
+    if not maps:
+        return llvm_ir
+    text = llvm_ir.decode()
+    name, found = re.search(r"define ptx_kernel void (@\w+)\((.*)\)", text).groups()
+    kinds = ["[16 x i64]*" if i in maps else kind for i, kind in enumerate(found.split(", "))]
+    declared = ", ".join(f"{kind} byval align 64" if i in maps else kind for i, kind in enumerate(kinds))
+    text = text.replace(f"void {name}({found})", f"void {name}({declared})").replace(f"void ({found})*", f"void ({', '.join(kinds)})*")
+    for i in maps:
+        text = text.replace(f"i8* %{i} to", f"[16 x i64]* %{i} to")
+    numbers = re.search(r"!nvvm.annotations = !{(.*)}", text).group(1)
+    text = text.replace(f"!nvvm.annotations = !{{{numbers}}}", f"!nvvm.annotations = !{{{numbers}, !1000}}")
+    constants = ", ".join(f"i32 {i + 1}" for i in maps)
+    return f"""{text}
+!1000 = !{{void ({', '.join(kinds)})* {name}, !"grid_constant", !1001}}
+!1001 = !{{{constants}}}
+""".encode()
 
 
 def _renumber(ptx: str) -> str:

@@ -76,23 +76,30 @@ class WarpgroupProducts:
 
 
 class TransactionBarrier:
-    """An mbarrier: a phase ends when all arrivals and all announced bytes have come."""
+    """An mbarrier: a phase ends when all arrivals and all announced bytes have come. The bytes land in the first thread that waits
+    for it: whoever else reads them must wait too, or meet that thread at a barrier afterwards."""
 
     def __init__(self, count: int, block):
         self.count, self.pending, self.parity = count, count, 0
-        self.expected_bytes, self.copies = 0, []
+        self.expected_bytes, self.copies, self.landing = 0, [], []
         self.told = Knowledge(block, len(block.threads))
 
     def settle(self) -> None:
-        """End the phase if nothing is missing; then its copies land."""
-        started = sum(len(data) for _, _, data, _ in self.copies)
+        """End the phase if nothing is missing."""
+        started = sum(len(data) for _, _, data in self.copies)
         if self.pending < 0:
             raise KernelFault(f"more than {self.count} arrivals in one phase of an mbarrier")
         if self.pending == 0 and started == self.expected_bytes:
-            for target, first, data, thread in self.copies:
-                target.finish_copy(first, data, thread)
-                self.told.merge(thread.tell())
+            self.landing += self.copies
             self.pending, self.parity, self.expected_bytes, self.copies = self.count, self.parity ^ 1, 0, []
+
+    def land(self, thread) -> None:
+        """Let a thread that has waited have the bytes of the phases that have ended."""
+        if self.landing:
+            for target, first, data in self.landing:
+                target.finish_copy(first, data, thread)
+            self.landing = []
+            self.told.merge(thread.tell())
 
 
 class TransactionBarriers:
@@ -119,6 +126,7 @@ class TransactionBarriers:
         barrier = self._mbarrier(address)
         self.wait_until(lambda: barrier.parity != int(parity) & 1, f"mbarrier (parity {int(parity)})")
         self.learn(barrier.told)
+        barrier.land(self)
 
     def bulk_copy(self, shared_address, pointer, index, size, mbarrier_address, scale: int | None = None) -> None:
         """cp.async.bulk: `size` bytes, a multiple of 16, to shared memory; completes on the mbarrier."""
@@ -127,16 +135,23 @@ class TransactionBarriers:
         pointer.allocation.before_read(source, size)
         self._bulk(shared_address, pointer.allocation.data[source : source + size].copy(), mbarrier_address, 16)
 
-    def tensor_copy(self, shared_address, tensor_map, coordinates: tuple, mbarrier_address) -> None:
-        """cp.async.bulk.tensor: the box that tensor_map.gather(coordinates) gives as bytes, zeros outside the tensor."""
-        data = np.frombuffer(tensor_map.gather(coordinates), np.uint8)
-        self._bulk(shared_address, data, mbarrier_address, 128)
+    def tensor_copy(self, shared_address, tensor_map, column, row, mbarrier_address) -> None:
+        """cp.async.bulk.tensor: a box of a TensorMap, zeros outside the matrix; completes on the mbarrier."""
+        column, row, matrix = int(column), int(row), tensor_map.array
+        rows, columns = tensor_map.inside(row, column)
+        part = np.empty((len(rows), len(columns)), matrix.dtype)
+        source, size = matrix.pointer(np.uint8), len(columns) * matrix.dtype.itemsize
+        for i, r in enumerate(rows if columns else ()):
+            first = source.locate(r * matrix.strides[0] + columns.start * matrix.dtype.itemsize, 1, size, alignment=1)
+            source.allocation.before_read(first, size)
+            part[i] = source.allocation.data[first : first + size].view(matrix.dtype)
+        self._bulk(shared_address, tensor_map.arrange(row, column, part), mbarrier_address, tensor_map.alignment)
 
     def _bulk(self, shared_address, data: np.ndarray, mbarrier_address, alignment: int) -> None:
         barrier = self._mbarrier(mbarrier_address)
         target, first = self.block.shared.locate(shared_address, len(data), alignment)
         target.start_copy(first, len(data))
-        barrier.copies.append((target, first, data, self))
+        barrier.copies.append((target, first, data))
         barrier.settle()
 
     def _mbarrier(self, address) -> TransactionBarrier:

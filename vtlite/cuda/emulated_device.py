@@ -12,6 +12,7 @@ from vtlite.cuda.binding import bind
 from vtlite.cuda.emulated_arithmetic import FAST
 from vtlite.cuda.emulated_memory import Allocation, Pointer
 from vtlite.cuda.lang.types import READ_AS
+from vtlite.cuda.tensor_map import TensorMap
 from vtlite.errors import DeviceError
 
 
@@ -207,6 +208,10 @@ def _python(specialized) -> FunctionType:
 
 
 def _argument(value, parameter, kernel: str):
+    if parameter.is_tensor_map:
+        if not isinstance(value, TensorMap):
+            raise DeviceError(f"{kernel}: {parameter.text} takes a TensorMap, found {type(value).__name__}")
+        return value
     if not parameter.is_pointer:
         return np.dtype(parameter.dtype).type(value)
     if not isinstance(value, DeviceArray) or value.dtype != parameter.dtype:

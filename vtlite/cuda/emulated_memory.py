@@ -84,7 +84,11 @@ class Allocation:
             self._uninitialised(first, size)
 
     def start_copy(self, first: int, size: int) -> None:
-        """An asynchronous copy into these bytes begins: until `finish_copy` they must not be read."""
+        """An asynchronous copy into these bytes begins: until `finish_copy` they must not be read, nor be copied into again."""
+        for start, (length, access) in self.in_flight.items():
+            if start < first + size and first < start + length:
+                raise Race(f"asynchronous copy into {self.name} bytes {first}..{first + size - 1} while the one that "
+                           f"{thread_name(access[0])} started at {site_of(access)} fills them: nobody has waited for it")
         self.before_write(first, size, "asynchronous copy")
         self.state[first : first + size] = IN_FLIGHT * size
         self.data[first : first + size] = POISON
@@ -92,7 +96,7 @@ class Allocation:
         self.in_flight[first] = (size, (thread, thread.clock, *here(), "asynchronous copy"))
 
     def finish_copy(self, first: int, data: np.ndarray, thread) -> None:
-        """The copy lands in `thread`, which started it: for the others, a write that happens now."""
+        """The copy lands in `thread`, which has waited for it: for the others, a write that happens now."""
         size, (_, _, *place, kind) = self.in_flight.pop(first)
         self.data[first : first + size] = data
         self.state[first : first + size] = WRITTEN * size

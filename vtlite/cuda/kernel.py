@@ -17,11 +17,9 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
-import numpy as np
-
 from vtlite.cuda.binding import bind, describe, reached
 from vtlite.cuda.lang.primitive import runs_on
-from vtlite.cuda.lang.types import Parameter, Pointer
+from vtlite.cuda.lang.types import Parameter
 
 MOST_THREADS = 1024
 KERNELS: dict[str, "Kernel"] = {}       # "module.name" -> kernel, of every module imported so far
@@ -125,7 +123,7 @@ class Specialized:
 
 def kernel(signature: Sequence, *, threads: PerConstants, constants: Sequence[str] = (), min_blocks: PerConstants = 1,
            shared: PerConstants = 0, needs: str = "sm_80", prebuild: Sequence[Mapping[str, Any]] = ({},)):
-    """Make a function a kernel. `signature` gives one type per parameter: ptr(dtype) or a scalar type such as i32.
+    """Make a function a kernel. `signature` gives one type per parameter: ptr(dtype), a scalar type such as i32, or tensor_map.
 
     `constants` are names of globals that specialize() may set, `prebuild` the sets of them that are compiled ahead.
     """
@@ -135,8 +133,7 @@ def kernel(signature: Sequence, *, threads: PerConstants, constants: Sequence[st
             raise TypeError(f"{function.__name__} has parameters {names} but its signature has {len(signature)} types")
         if absent := [name for name in constants if name not in function.__globals__]:
             raise TypeError(f"{function.__name__}: constant {absent[0]} is not a global of its module")
-        parameters = tuple(Parameter(name, kind.dtype, True) if isinstance(kind, Pointer)
-                           else Parameter(name, np.dtype(kind), False) for name, kind in zip(names, signature, strict=True))
+        parameters = tuple(map(Parameter.of, names, signature))
         made = Kernel(function, parameters, threads, tuple(constants), min_blocks, shared, needs, tuple(prebuild))
         KERNELS[f"{function.__module__}.{function.__name__}"] = made
         return made

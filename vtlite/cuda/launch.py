@@ -10,9 +10,16 @@ from vtlite.cuda.device_array import DeviceArray
 from vtlite.cuda.driver import check, cu
 from vtlite.cuda.kernel import Specialized
 from vtlite.cuda.staging import Region
+from vtlite.cuda.tensor_map import ENCODED_BYTES, TensorMap
 from vtlite.errors import DeviceError
 
 FREE_SHARED_MEMORY = 48 << 10           # more needs the function's permission
+
+
+class _EncodedMap(ctypes.Structure):
+    """The slot of a tensor map, with the face of the other slots."""
+
+    _fields_ = [("value", ctypes.c_uint8 * ENCODED_BYTES)]
 
 
 class LoadedKernel:
@@ -36,7 +43,8 @@ class LoadedKernel:
     @cached_property
     def slots(self) -> list:
         """Per parameter: its name, its ctypes type, and the NumPy type that a scalar goes through."""
-        return [(p, ctypes.c_uint64 if p.is_pointer else np.ctypeslib.as_ctypes_type(p.dtype)) for p in self.specialized.signature]
+        return [(p, _EncodedMap if p.is_tensor_map else ctypes.c_uint64 if p.is_pointer else np.ctypeslib.as_ctypes_type(p.dtype))
+                for p in self.specialized.signature]
 
 
 class PreparedLaunch:
@@ -76,7 +84,11 @@ class PreparedLaunch:
 
 
 def _packed(kernel: str, parameter, value):
-    """The Python number that goes into a parameter's slot: an address or a scalar of the right type and range."""
+    """What goes into a parameter's slot: an address, a scalar of the right type and range, or an encoded tensor map."""
+    if parameter.is_tensor_map:
+        if not isinstance(value, TensorMap):
+            raise DeviceError(f"{kernel}: {parameter.text} takes a TensorMap, found {type(value).__name__}")
+        return (ctypes.c_uint8 * ENCODED_BYTES).from_buffer_copy(value.encoded)
     if not parameter.is_pointer:
         try:
             return np.dtype(parameter.dtype).type(value).item()
@@ -99,7 +111,8 @@ class Graph:
 
     def keep(self, arguments) -> None:
         """Hold on to what the arguments of a launch refer to."""
-        owners = (argument.owner for argument in arguments if isinstance(argument, DeviceArray))
+        arrays = (argument.array if isinstance(argument, TensorMap) else argument for argument in arguments)
+        owners = (array.owner for array in arrays if isinstance(array, DeviceArray))
         self._memory.update((id(owner), owner) for owner in owners if not isinstance(owner, Region))
 
     def begin(self) -> None:

@@ -17,7 +17,8 @@ from numba_cuda_mlir.numba_cuda.core.errors import TypingError
 from vtlite.cuda.lang.primitive import Primitive
 
 RESULT = {"f": types.float32, "u": types.uint32, "i": types.int32, "h": types.uint16, "l": types.uint64, "b": types.boolean}
-REGISTER = {"f": "f", "u": "r", "i": "r", "h": "h", "l": "l", "b": "r", "p": "l", "s": "l"}     # PTX constraint letters
+REGISTER = {"f": "f", "u": "r", "i": "r", "h": "h", "l": "l", "b": "r", "p": "l", "s": "l", "t": "l"}     # PTX constraint letters
+TENSOR_MAP = types.grid_constant(types.CUTensorMap)     # 128 bytes among the parameters; a kernel has their address
 REGISTER_TYPE = {"f": mlir.f32, "r": mlir.i32, "h": mlir.i16, "l": mlir.i64}                    # called within a context
 
 
@@ -105,6 +106,8 @@ def _fits(operand: str, kind) -> bool:
             return isinstance(kind, (types.CPointer, types.Array))
         case "s":
             return isinstance(kind, types.Array)
+        case "t":
+            return kind == TENSOR_MAP
         case "n":
             return isinstance(kind, types.IntegerLiteral)
         case _:
@@ -115,7 +118,7 @@ def _expected(operand: str) -> str:
     if operand.isdigit():
         return f"a local array of {operand} float32"
     return {"f": "a float32: write f32(...)", "x": "a float32, uint32 or int32: cast it", "b": "a boolean", "p": "a pointer",
-            "s": "a shared array", "n": "an integer literal or constant"}.get(operand, "an integer")
+            "s": "a shared array", "t": "a parameter of type tensor_map", "n": "an integer literal or constant"}.get(operand, "an integer")
 
 
 def _constraint(kind) -> str:

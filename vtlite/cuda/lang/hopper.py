@@ -1,5 +1,5 @@
-"""Hopper: mbarriers, bulk copies to shared memory, and the tensor core of a warpgroup (wgmma). For sm_90a, the first two for
-every chip from sm_90 on.
+"""Hopper: mbarriers, bulk and tensor copies to shared memory, and the tensor core of a warpgroup (wgmma). For sm_90a; all but
+the last for every chip from sm_90 on.
 
 A pipeline: one thread announces the bytes of a stage (mbarrier_arrive_expect_tx) and starts the bulk copies; whoever needs them
 waits for the mbarrier's phase (mbarrier_wait), computes, and arrives at a second mbarrier that frees the stage.
@@ -68,6 +68,18 @@ def bulk_copy(address, p, i, nbytes, mbarrier):
     One thread starts it; the copy engine does the rest.
     """
     current().bulk_copy(address, p, i, nbytes, mbarrier, scale=16)
+
+
+@primitive("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [$address], [$map, {$column, $row}], "
+           "[$mbarrier];", inputs="utiiu", needs="sm_90")
+def tensor_copy(address, map, column, row, mbarrier):
+    """Start copying the box of a matrix that begins at (row, column) to shared memory; its bytes, all of them, count on the mbarrier.
+
+    The tensor map (vtlite/cuda/tensor_map.py) says which matrix, how large a box is, and whether it arrives in the 128-byte
+    swizzle; then the address must be a multiple of 1,024, else of 128. What lies outside the matrix arrives as zeros.
+    row and column are i32 and may be negative (CUDA: cp.async.bulk.tensor.2d).
+    """
+    current().tensor_copy(address, map, column, row, mbarrier)
 
 
 @primitive("{ .reg .b32 t; .reg .b64 d; and.b32 t, $address, 0x3ffff; shr.u32 t, t, 4; cvt.u64.u32 d, t; "

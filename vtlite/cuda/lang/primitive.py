@@ -8,6 +8,7 @@ In the PTX, $0 $1 ... are the results and $name is the parameter of that name. O
     f  float32          u  uint32         i  int32         h  uint16 (a bit pattern)       l  uint64
     x  float32, uint32 or int32; a result marked x has the type of the first argument marked x
     b  boolean          p  pointer        s  array in shared memory                        n  integer literal
+    t  tensor map
     a number            a local array of so many float32 that is read and replaced; $name is the braced list of its registers
 
 The decorator returns the function itself, unwrapped: calling it in Python costs nothing extra.
@@ -19,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-OPERANDS = frozenset("fuihlxbpsn")
+OPERANDS = frozenset("fuihlxbpsnt")
 OPERAND = re.compile(r"[a-z]|\d+")
 
 

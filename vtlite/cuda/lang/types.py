@@ -1,4 +1,4 @@
-"""Types of kernel parameters and values: casts, storage types, pointers.
+"""Types of kernel parameters and values: casts, storage types, pointers, tensor maps.
 
 The casts f32, u32, i32, i64, u64 are NumPy's scalar types in Python and conversions on the GPU. A value of a storage type
 (bf16, f16, e4m3, e5m2) is read from memory as its bit pattern, u16 or u8, in both lives; lang.arithmetic converts it.
@@ -30,13 +30,24 @@ def ptr(dtype) -> Pointer:
     return Pointer(np.dtype(dtype))
 
 
+tensor_map = object()               # type of a parameter that takes a vtlite.cuda.tensor_map.TensorMap, for tensor_copy
+
+
 @dataclass(frozen=True)
 class Parameter:
     """One parameter of a kernel: name and type, written once in @kernel(...)."""
 
     name: str
-    dtype: np.dtype                 # of the scalar, or of the elements pointed to
+    dtype: np.dtype                 # of the scalar, or of the elements pointed to; of a tensor map u8
     is_pointer: bool
+    is_tensor_map: bool = False
+
+    @classmethod
+    def of(cls, name: str, kind) -> "Parameter":
+        """From a name and what a signature says of it: ptr(dtype), tensor_map or a scalar type."""
+        if kind is tensor_map:
+            return cls(name, np.dtype(u8), False, True)
+        return cls(name, kind.dtype, True) if isinstance(kind, Pointer) else cls(name, np.dtype(kind), False)
 
     @property
     def read_as(self) -> np.dtype:
@@ -45,4 +56,6 @@ class Parameter:
 
     @property
     def text(self) -> str:
+        if self.is_tensor_map:
+            return f"{self.name}: tensor_map"
         return f"{self.name}: ptr({self.dtype.name})" if self.is_pointer else f"{self.name}: {self.dtype.name}"
