@@ -4,7 +4,8 @@
 
 Rows: launch.host (a prepared launch, and one packed on the spot), graph.node (a graph of 1,000 launches), start.warm (a new
 process opens the device and loads every prebuilt cubin), then each OpSpec's bench cases, and gated delta nets (bench/gdn.py).
-Cubins come from VTLITE_CUBINS or the package where there is no compiler. Limits that are promised stand in LIMITS; exit code 1 if one is missed or a result is wrong.
+Cubins come from VTLITE_CUBINS or the package where there is no compiler. Limits that are promised stand in LIMITS; exit code 1 if
+one is missed or a result is wrong.
 
 The file is whole after every check, so that a run that is cut short has told what it found; all that is printed, and
 the traceback of what fails, is kept beside it (h200-kernels.log).
