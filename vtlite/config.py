@@ -122,12 +122,13 @@ class EngineConfig:
     gpu_memory_utilization: float = 0.9      # of a GPU's memory, what weights, activations, states and KV cache may take
     enforce_eager: bool = False              # on a GPU, never replay a decode step as a graph
     enable_prefix_caching: bool = True
+    state_cache_bytes: int | None = None     # for recurrent states of cached prefixes; default: an eighth of what states may take
     scheduling_policy: str = "fcfs"          # fcfs | priority (lower number = earlier)
     max_logprobs: int = 20
 
     def __post_init__(self):
         for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size", "num_blocks",
-                     "kv_cache_bytes"):
+                     "kv_cache_bytes", "state_cache_bytes"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} should be at least 1, found {value}")

@@ -109,3 +109,63 @@ def test_prompt_logprobs_compute_the_whole_prompt_and_are_no_lookup():
     s.add(make("b", 12, prompt_logprobs=0))
     assert step(s)[0] == {"a": 12, "b": 12}
     assert (s.pool.num_queried_tokens, s.pool.num_hit_tokens) == (12, 0)
+
+
+def hybrid(budget=200, num_cached_states=2, num_blocks=65):
+    """For a model with a recurrent state: prompts are cut on a grid of 64, blocks hold 16."""
+    return Scheduler(BlockPool(num_blocks, 16), 4, budget, prefill_grid=64, num_cached_states=num_cached_states)
+
+
+def test_with_a_recurrent_state_parts_of_a_prompt_end_on_the_grid_and_once_at_its_last_point():
+    s = hybrid(budget=150, num_cached_states=0)
+    s.add(make("a", 300))
+    assert [step(s)[0] for _ in range(4)] == [{"a": 128}, {"a": 128}, {"a": 44}, {"a": 1}]
+    s = hybrid(budget=150)
+    s.add(make("b", 130))
+    assert [step(s)[0] for _ in range(3)] == [{"b": 128}, {"b": 2}, {"b": 1}]
+
+
+def test_a_part_that_does_not_reach_the_grid_waits_for_more_budget():
+    s = hybrid(budget=128)
+    s.add(make("a", 10))
+    step(s)
+    s.add(make("b", 128))
+    assert [step(s)[0] for _ in range(3)] == [{"a": 1, "b": 64}, {"a": 1, "b": 64}, {"a": 1, "b": 1}]
+
+
+def test_a_state_can_be_hit_from_the_step_after_the_one_that_made_it():
+    s = hybrid()
+    first, same, later = make("first", 100), make("same", 100), make("later", 100)
+    s.add(first)
+    s.add(same)
+    _, plan = step(s)
+    assert plan.scheduled == {first: 64, same: 64} and not plan.loads        # the blocks are there, a state is not yet
+    s.add(later)
+    _, plan = step(s)
+    (source, slot), = plan.keeps
+    assert source in (first.state_slot, same.state_slot) and slot in s.states.slots
+    assert plan.loads == [(slot, later.state_slot)] and later.num_cached_tokens == 64
+    assert s.prefix_lookups == {"no_blocks": 1, "no_state": 1, "hit": 1}
+
+
+def test_a_state_goes_with_its_block():
+    s = hybrid(num_blocks=8)
+    s.add(make("a", 100))
+    for _ in range(2):
+        step(s)
+    s.remove(s.running[0])
+    step(s)
+    assert len(s.states) == 1
+    other = make("b", 110)
+    other.token_ids = list(range(500, 610))
+    s.add(other)                                                              # needs seven blocks: all that there are
+    step(s)
+    assert len(s.states) == 0
+
+
+def test_states_that_generated_tokens_made_are_not_kept():
+    s = hybrid()
+    s.add(make("a", 64))
+    for _ in range(130):
+        step(s)
+    assert len(s.states) == 1                                                 # at 64, not at 128

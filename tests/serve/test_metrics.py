@@ -21,6 +21,9 @@ def test_a_scrape_counts_what_happened(checkpoint):
             "request_prompt_tokens_sum": 22, "request_generation_tokens_sum": 15}
         assert {name: live.metric(f"vllm:{name}", model_name="tiny", engine="0") for name in expected} == expected
         assert live.metric("vllm:request_success_total", finished_reason="length") == 3
+        assert live.metric("vtlite:prefix_cache_lookups_total", reason="hit") == 2
+        assert live.metric("vtlite:prefix_cache_lookups_total", reason="no_blocks") + live.metric(
+            "vtlite:prefix_cache_lookups_total", reason="short") == 1
         assert live.metric("process_resident_memory_bytes") > 0
 
 

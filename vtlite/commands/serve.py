@@ -34,6 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     engine.add_argument("--block-size", type=int, metavar="N", help="tokens per block of the KV cache (default: 16)")
     engine.add_argument("--no-enable-prefix-caching", dest="enable_prefix_caching", action="store_false",
                         help="compute every prompt in full, even if its beginning was seen before")
+    engine.add_argument("--state-cache-bytes", type=_bytes, metavar="SIZE",
+                        help="memory for recurrent states of prompts seen before, for models that have such a state; "
+                             "default: an eighth of what states may take")
     engine.add_argument("--scheduling-policy", choices=("fcfs", "priority"), default="fcfs",
                         help="which request goes first: the first that came, or the lowest priority number "
                              "(default: fcfs)")

@@ -70,12 +70,16 @@ class DeviceArray:
         self.device.download(raw, self.address)
         return np.ndarray(self.shape, self.dtype, raw, strides=self.strides).copy()
 
-    def copy_from(self, array: np.ndarray) -> None:
-        """Take over the values of a host array of this shape and dtype; ordered with the work on the stream."""
+    def copy_from(self, array: "np.ndarray | DeviceArray") -> None:
+        """Take over the values of an array of this shape and dtype, on the host or here; ordered with the work on the stream."""
         if array.shape != self.shape or array.dtype != self.dtype:
             raise DeviceError(f"an array {array.dtype}{list(array.shape)} cannot be copied into {self}: shape and dtype must be equal")
         self._need_contiguous("copied into")
-        self.device.upload(self.address, np.ascontiguousarray(array))
+        if isinstance(array, DeviceArray):
+            array._need_contiguous("copied from")
+            check(cu.cuMemcpyDtoDAsync(self.address, array.address, self.nbytes, self.device.stream))
+        else:
+            self.device.upload(self.address, np.ascontiguousarray(array))
 
     def fill(self, byte: int) -> None:
         """Set every byte; ordered with the work on the stream."""

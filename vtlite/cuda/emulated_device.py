@@ -43,13 +43,13 @@ class DeviceArray:
         """A copy on the host; what no kernel has written is 0xFF."""
         return self._host.copy()
 
-    def copy_from(self, array: np.ndarray) -> None:
-        """Take over the values of a host array of this shape and dtype."""
+    def copy_from(self, array: "np.ndarray | DeviceArray") -> None:
+        """Take over the values of an array of this shape and dtype, on the host or here."""
         if array.shape != self.shape or array.dtype != self.dtype:
             raise DeviceError(f"an array {array.dtype}{list(array.shape)} cannot be copied into {self}: "
                               "shape and dtype must be equal")
         self._need_contiguous("copied into")
-        self._host[...] = array
+        self._host[...] = array.numpy() if isinstance(array, DeviceArray) else array
         self._allocation.mark_written(self.address, self.nbytes)
 
     def fill(self, byte: int) -> None:

@@ -8,7 +8,7 @@ Block 0 is never handed out: it is the harmless target of padding.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 ROOT = 0
 
@@ -24,6 +24,7 @@ class BlockPool:
         self._node_of_key: dict[tuple[int, tuple[int, ...]], tuple[int, int]] = {}     # key -> (node, block)
         self._key_of_block: dict[int, tuple[int, tuple[int, ...]]] = {}
         self._next_node = ROOT + 1
+        self.on_forget: Callable[[int], None] = lambda node: None                      # told of each node that goes
         self.num_queried_tokens = 0
         self.num_hit_tokens = 0
 
@@ -120,4 +121,4 @@ class BlockPool:
     def _forget(self, block: int) -> None:
         key = self._key_of_block.pop(block, None)
         if key is not None:
-            del self._node_of_key[key]
+            self.on_forget(self._node_of_key.pop(key)[0])

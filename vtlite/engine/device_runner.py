@@ -57,8 +57,9 @@ class DeviceRunner:
     # caches
 
     def move(self, plan: Plan) -> None:
-        """Carry out what a Plan says of the caches: KV and states of preempted requests, zero states of new ones."""
+        """Carry out what a Plan says of the caches: see Runner.move."""
         self.device.make_current()                               # servers step in a thread of their own
+        self._copy_states(plan.keeps)
         with self.device.step():
             for request, blocks, slot in plan.saves:
                 self._saved[request.key] = self._kv_of(blocks), [array[slot].numpy() for array in self._state_arrays]
@@ -70,8 +71,14 @@ class DeviceRunner:
         for array in self._state_arrays:
             for slot in plan.resets:
                 array[slot].fill(0)
+        self._copy_states(plan.loads)
         for request in plan.discards:
             self._saved.pop(request.key, None)
+
+    def _copy_states(self, pairs: list[tuple[int, int]]) -> None:
+        for source, target in pairs:
+            for array in self._state_arrays:
+                array[target].copy_from(array[source])
 
     def _kv_of(self, blocks: list[int]) -> list[np.ndarray]:
         """What these blocks hold: for each layer [2, blocks, block_size, Hkv, D] on the host."""

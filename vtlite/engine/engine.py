@@ -58,15 +58,19 @@ class Engine:
         if wing.device is not None:
             from vtlite.engine.device_memory import room_for_caches
             room = room_for_caches(self.model, wing, config, max_num_batched_tokens)
-        max_num_seqs, room = self._fit_states(room)
+        max_num_seqs, num_cached_states, room = self._fit_states(room)
+        self._check_budget(max_num_batched_tokens, max_num_seqs)
         self.max_model_len, num_blocks = self._fit(room)
-        self.pool = BlockPool(num_blocks, config.block_size, self._prefix_caching())
-        scheduler = Scheduler(self.pool, max_num_seqs, max_num_batched_tokens, config.scheduling_policy)
+        self.pool = BlockPool(num_blocks, config.block_size,
+                              config.enable_prefix_caching and (num_cached_states > 0 or not self.model.state_shapes))
+        scheduler = Scheduler(self.pool, max_num_seqs, max_num_batched_tokens, config.scheduling_policy,
+                              self.model.prefill_grid, num_cached_states)
+        num_slots = 1 + max_num_seqs + num_cached_states                  # slot 0 is never handed out
         if wing.device is None:
-            runner = Runner(self.model, wing.ops, num_blocks, config.block_size, num_slots=max_num_seqs + 1)    # 0 is never handed out
+            runner = Runner(self.model, wing.ops, num_blocks, config.block_size, num_slots)
         else:
             from vtlite.engine.device_runner import DeviceRunner
-            runner = DeviceRunner(self.model, wing, config, num_blocks, max_num_seqs + 1, max_num_batched_tokens, self.max_model_len)
+            runner = DeviceRunner(self.model, wing, config, num_blocks, num_slots, max_num_batched_tokens, self.max_model_len)
         self.loop = SyncLoop(scheduler, runner, self.tokenizer)
 
     def _weights(self, wing: Wing, on_load) -> Weights | DummyWeights:
@@ -193,23 +197,45 @@ class Engine:
                               f"too little; lower max_model_len or raise {'kv_cache_bytes' if room is None else 'gpu_memory_utilization'}")
         return max_model_len, num_blocks
 
-    def _fit_states(self, room: int | None) -> tuple[int, int | None]:
-        """The number of requests that may run at once: max_num_seqs, or as many recurrent states as fit; and the room left."""
+    def _fit_states(self, room: int | None) -> tuple[int, int, int | None]:
+        """How many requests may run at once: max_num_seqs, or as many recurrent states as fit; how many states of cached
+        prefixes are kept; and the room left."""
         state_bytes = sum(math.prod(shape) * dtype.itemsize for layer in self.model.state_shapes for shape, dtype in layer)
         if not state_bytes:
-            return self.config.max_num_seqs, room
+            return self.config.max_num_seqs, 0, room
         share = default_kv_cache_bytes() if room is None else room // 2
         if share < state_bytes:
             raise ConfigError(f"the recurrent state of one request takes {state_bytes / 2**20:.1f} MiB, and "
                               f"{'a quarter of the free memory' if room is None else 'half of what is left of ' + self.device.name} "
                               f"is {share / 2**20:.1f} MiB; free some, or choose a smaller model")
-        max_num_seqs = min(self.config.max_num_seqs, share // state_bytes)
-        return max_num_seqs, None if room is None else room - (max_num_seqs + 1) * state_bytes
+        num_cached = self._num_cached_states(state_bytes, share)
+        max_num_seqs = min(self.config.max_num_seqs, share // state_bytes - num_cached)
+        return max_num_seqs, num_cached, None if room is None else room - (1 + max_num_seqs + num_cached) * state_bytes
 
-    def _prefix_caching(self) -> bool:
-        """Whether prefixes are shared: not with a recurrent state, which a hit would need as it was at the prefix's end."""
-        if self.config.enable_prefix_caching and self.model.state_shapes:
-            log.info("prefix cache off: %s keeps a recurrent state, and states within a prompt are not cached",
-                     self.model_config.architecture)
-            return False
-        return self.config.enable_prefix_caching
+    def _num_cached_states(self, state_bytes: int, share: int) -> int:
+        """States that the prefix cache keeps. What is kept, and where, is said here, in the log."""
+        config = self.config
+        if not config.enable_prefix_caching:
+            return 0
+        budget = share // 8 if config.state_cache_bytes is None else config.state_cache_bytes
+        if budget > share - state_bytes:
+            raise ConfigError(f"state_cache_bytes is {budget}, but states may take {share} bytes here, and one request's takes "
+                              f"{state_bytes}; at most {share - state_bytes} can be kept")
+        count = budget // state_bytes
+        if not count:
+            log.info("prefix cache off: a recurrent state of %s takes %.1f MiB, more than the %.1f MiB of state_cache_bytes",
+                     self.model_config.architecture, state_bytes / 2**20, budget / 2**20)
+        else:
+            log.info("prefix cache: room for %d recurrent states of %.1f MiB; one is kept where a part of a prompt ends on a multiple "
+                     "of %d tokens, and always at the last one before a prompt's end; the least recently used goes first",
+                     count, state_bytes / 2**20, math.lcm(self.model.prefill_grid, config.block_size))
+        return count
+
+    def _check_budget(self, max_num_batched_tokens: int, max_num_seqs: int) -> None:
+        """ConfigError if a step may have no room for a part of a prompt beside the decodes of the other requests."""
+        grid = self.model.prefill_grid
+        least = max_num_seqs - 1 + grid
+        if grid > 1 and max_num_batched_tokens < least:
+            raise ConfigError(f"max_num_batched_tokens is {max_num_batched_tokens}, but parts of prompts of "
+                              f"{self.model_config.architecture} end on multiples of {grid} tokens, so beside the decodes of other "
+                              f"requests (max_num_seqs {max_num_seqs}) {least} are needed; raise it, or lower max_num_seqs")

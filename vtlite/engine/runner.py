@@ -28,7 +28,8 @@ class Runner:
         self._saved: dict[tuple[str, int], tuple[list[np.ndarray], list[np.ndarray]]] = {}
 
     def move(self, plan: Plan) -> None:
-        """Carry out what a Plan says of the caches: KV and states of preempted requests, zero states of new ones."""
+        """Carry out what a Plan says of the caches: KV and states of preempted requests, states of cached prefixes, zero states."""
+        self._copy_states(plan.keeps)
         for request, blocks, slot in plan.saves:
             kv = [layer[:, blocks] for layer in self.kv_cache]
             self._saved[request.key] = kv, [array[slot].copy() for array in self._state_arrays]
@@ -40,8 +41,14 @@ class Runner:
                 array[slot] = kept
         for array in self._state_arrays:
             array[plan.resets] = 0
+        self._copy_states(plan.loads)
         for request in plan.discards:
             self._saved.pop(request.key, None)
+
+    def _copy_states(self, pairs: list[tuple[int, int]]) -> None:
+        for source, target in pairs:
+            for array in self._state_arrays:
+                array[target] = array[source]
 
     def forward(self, batch: Batch) -> StepResult:
         logits = self._forward(batch, self.kv_cache, self.states)

@@ -118,6 +118,7 @@ class Llama:
     """One loaded model of the family, run with the operations `ops` and activations of `dtype`."""
 
     state_shapes = ()                        # between steps only the paged cache is kept
+    prefill_grid = 1                         # a prompt may be cut anywhere
 
     def __init__(self, config: ModelConfig, weights, ops, dtype):
         self.config = LlamaConfig(config)

@@ -172,6 +172,8 @@ class Qwen3_5:
         """Attention layers, KV heads and head_dim of the paged cache."""
         return self.config.layer_types.count("full_attention"), self.config.num_kv_heads, self.config.head_dim
 
+    prefill_grid = 64                        # delta nets compute prompts in chunks that begin on multiples of it
+
     @property
     def state_shapes(self) -> list[list[tuple[tuple[int, ...], np.dtype]]]:
         """For each delta net, (shape, dtype) of its conv_state and recurrent_state of one sequence."""

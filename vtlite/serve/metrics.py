@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from vtlite.engine.async_llm import AsyncLLM
 from vtlite.engine.outputs import Delta
+from vtlite.engine.scheduler import LOOKUP_REASONS
 
 LABELS = ("model_name", "engine")
 FIRST_TOKEN_SECONDS = (.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640,
@@ -99,6 +100,13 @@ class _EngineState(Collector):
             family = kind(f"vllm:{name}", text, labels=LABELS)
             family.add_metric(self._values, value)
             yield family
+        yield GaugeMetricFamily("vtlite:cached_states", "Recurrent states kept for prompts seen before.",
+                                len(scheduler.states or ()))
+        lookups = CounterMetricFamily("vtlite:prefix_cache_lookups", "Requests by what the prefix cache had for them.",
+                                      labels=(*LABELS, "reason"))
+        for reason in LOOKUP_REASONS:
+            lookups.add_metric((*self._values, reason), scheduler.prefix_lookups[reason])
+        yield lookups
 
 
 def _one_two_five(most: int) -> list[int]:
