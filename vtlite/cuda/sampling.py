@@ -5,8 +5,9 @@ biases, penalties), sampling_select (top-k and top-p), sampling_draw (min-p, Gum
 without logprobs, the same for every batch of S rows, so that they fit in a graph; blocks of rows that ask for nothing return at once.
 
 Order: none. Sums are of integers, the rest are maxima and minima, so any split of a row over blocks gives the same bits.
-Bytes: 4 V per pass over a row, from L2 if S V fits there: two passes, two more for top-k or top-p, two for logprobs, one more for
-their top N, three for a row that changes. Bound by the passes, and by the noise if no filter thins out the ids.
+Bytes: 4 V per pass over a row, from L2 if S V fits there: one pass, one more to draw without top-k, two for top-k or top-p, one for
+logprobs, one more for their top N, one for the rank of an unlikely id, three for a row that changes. Bound by the passes, and by
+the noise if no filter thins out the ids.
 """
 
 import weakref
@@ -140,11 +141,11 @@ def sample_rows(logits, table, values, num_logprobs: int, *, workspace: Workspac
     launch(bound_kernel, views, table, keys, histogram, totals, bins, above, rows, top)
     launch(collect_kernel, (viewed, views), table, logits, adjusted, keys, bins, counts, lists, vocab_size, rows)
     launch(select_kernel, views, table, logits, adjusted, keys, totals, bins, above, counts, lists, cuts, vocab_size, rows, top)
-    launch(draw_kernel, (dense, rows), table, logits, adjusted, keys, cuts, best, vocab_size, rows)
+    launch(draw_kernel, (dense, rows), table, logits, adjusted, keys, bins, counts, lists, cuts, best, vocab_size, rows)
     if num_logprobs >= 0:
-        launch(rank_kernel, (dense, rows), table, logits, keys, best, ranks, vocab_size, rows)
+        launch(rank_kernel, (dense, rows), table, logits, keys, best, bins, counts, lists, ranks, vocab_size, rows)
     tops = (out.top_ids, out.top_logprobs) if top else (out.token_ids, out.logprobs)       # of N = 0: pointers nobody follows
-    launch(report_kernel, rows, table, logits, keys, totals, bins, counts, lists, cuts, best, ranks,
+    launch(report_kernel, rows, table, logits, keys, totals, bins, counts, lists, best, ranks,
            out.token_ids, out.valid, out.logprobs, out.ranks, *tops, vocab_size, rows, num_logprobs)
     return out
 

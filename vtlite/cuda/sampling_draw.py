@@ -4,7 +4,9 @@ draw_kernel: argmax over the kept ids of z + Gumbel noise, ties to the lowest id
 at distance 0. Score and id travel in one u64, so the argmax is an atomic max. Noise comes from Philox4x32-10 (Salmon et al.
 2011), one block of four words for four neighbouring ids.
 rank_kernel counts the raw logits above the drawn one; report_kernel takes logprobs and the top N off the raw view's list.
-Bytes: 4 S V, and 8 S V with logprobs.
+Both draw and rank use the lists of sampling_select where these hold all that matters: with top-k always (but for thousands of
+equal logits), and the rank of a drawn id that is among the likely ones.
+Bytes: none to speak of then; else 4 S V to draw and 4 S V to rank.
 """
 
 import numpy as np
@@ -18,11 +20,12 @@ from vtlite.cuda.sampling_rows import (ALIGNED, BINS, CAPACITY, DENSE, INFINITE,
                                        SAFE_LARGEST, SEED_HIGH, SEED_LOW, THREADS, can_draw, distance_of, divisor_of, from_key,
                                        is_finite, largest_of, load_logits, min_u32, parameter, prebuilt, probability, reads_adjusted, scaled,
                                        to_key)
-from vtlite.cuda.sampling_select import NOWHERE, distance_in, draws, id_in, item_of, load_item
+from vtlite.cuda.sampling_select import NOWHERE, distance_in, draws, id_in, item_of, lists_all, load_item
 from vtlite.elementary import log
 
 QUIET_NAN = np.float32(np.nan)
 LISTED = ("BINS", "CAPACITY", "RADIX")
+DRAWING = (*DENSE, "BINS", "CAPACITY")
 
 
 # -- noise
@@ -54,10 +57,25 @@ def farthest_kept(table, cuts, view, largest):
     return select(near, min_u32(cut, as_u32(f32(SAFE_DISTANCE)) - u32(1)), cut)
 
 
-@kernel((ptr(u32), ptr(f32), ptr(f32), ptr(u32), ptr(u32), ptr(u64), u32, u32), threads=lambda THREADS, **_: THREADS,
-        constants=DENSE, prebuild=prebuilt(*DENSE))
-def draw_kernel(table, logits, adjusted, keys, cuts, best, vocab_size, num_rows):
-    """best[row] = key of the best score in the upper half, ~id in the lower."""
+@device
+def word_of(words, i):
+    """words[i] for an i that is not a constant, without a trip through memory."""
+    return select(i < u32(2), select(i == u32(0), words[0], words[1]), select(i == u32(2), words[2], words[3]))
+
+
+@device
+def score_of(z, divisor, noisy, bits):
+    score = scaled(z, divisor)
+    if noisy:
+        score = score + gumbel(bits)
+    return score
+
+
+@kernel((ptr(u32), ptr(f32), ptr(f32), ptr(u32), ptr(u32), ptr(u32), ptr(u64), ptr(u32), ptr(u64), u32, u32),
+        threads=lambda THREADS, **_: THREADS, constants=DRAWING, prebuild=prebuilt(*DRAWING))
+def draw_kernel(table, logits, adjusted, keys, bins, counts, lists, cuts, best, vocab_size, num_rows):
+    """best[row] = key of the best score in the upper half, ~id in the lower. A row whose kept ids are all listed is drawn from its
+    list, by one block; another is walked through."""
     row = u32(cuda.blockIdx.y)
     if can_draw(table, keys, row, num_rows):
         largest, divisor = largest_of(table, keys, row, num_rows), divisor_of(table, row, num_rows)
@@ -67,23 +85,34 @@ def draw_kernel(table, logits, adjusted, keys, cuts, best, vocab_size, num_rows)
         seed_low, seed_high = parameter(table, row, SEED_LOW), parameter(table, row, SEED_HIGH)
         position_low, position_high = parameter(table, row, POSITION_LOW), parameter(table, row, POSITION_HIGH)
         z, words = cuda.local.array(4, f32), cuda.local.array(4, u32)
-        key, rest, group = u32(0), u32(0), first_item()
-        while group * u32(4) < vocab_size:
-            z[0], z[1], z[2], z[3] = load_logits(source, row, group, vocab_size)
-            nearest = u32(INFINITE)
-            for i in consteval(range(4)):
-                nearest = min_u32(nearest, distance_of(z[i], divisor, largest))
-            if nearest <= farthest:
-                words[0], words[1], words[2], words[3] = philox(group, position_low, position_high, seed_low, seed_high)
+        key, rest = u32(0), u32(0)
+        if lists_all(bins, counts, row, farthest):
+            i, end = first_item(), counts[row]
+            while i < end:
+                item = lists[row * u32(CAPACITY) + i]
+                id, distance = id_in(item), distance_in(item)
+                if distance <= farthest and (min_p <= f32(0) or probability(distance) >= min_p):
+                    words[0], words[1], words[2], words[3] = philox(id >> u32(2), position_low, position_high, seed_low, seed_high)
+                    score = to_key(score_of(source[row * vocab_size + id], divisor, noisy, word_of(words, id & u32(3))))
+                    if score > key or (score == key and ~id > rest):         # ids come in any order: among equals the lowest
+                        key, rest = score, ~id
+                i += item_stride()
+        else:
+            group = first_item()
+            while group * u32(4) < vocab_size:
+                z[0], z[1], z[2], z[3] = load_logits(source, row, group, vocab_size)
+                nearest = u32(INFINITE)
                 for i in consteval(range(4)):
-                    distance = distance_of(z[i], divisor, largest)
-                    if distance <= farthest and (min_p <= f32(0) or probability(distance) >= min_p):
-                        score = scaled(z[i], divisor)
-                        if noisy:
-                            score = score + gumbel(words[i])
-                        if to_key(score) > key:                              # ids ascend: among equals the lowest stays
-                            key, rest = to_key(score), ~(group * u32(4) + u32(i))
-            group += item_stride()
+                    nearest = min_u32(nearest, distance_of(z[i], divisor, largest))
+                if nearest <= farthest:
+                    words[0], words[1], words[2], words[3] = philox(group, position_low, position_high, seed_low, seed_high)
+                    for i in consteval(range(4)):
+                        distance = distance_of(z[i], divisor, largest)
+                        if distance <= farthest and (min_p <= f32(0) or probability(distance) >= min_p):
+                            score = to_key(score_of(z[i], divisor, noisy, words[i]))
+                            if score > key:                                  # ids ascend: among equals the lowest stays
+                                key, rest = score, ~(group * u32(4) + u32(i))
+                group += item_stride()
         best_key = redux_max(key)
         best_rest = redux_max(select(key == best_key, rest, u32(0)))
         if u32(cuda.laneid) == u32(0):
@@ -98,22 +127,29 @@ def drawn_id(table, keys, best, row, num_rows):
     return select(can_draw(table, keys, row, num_rows), ~u32(best[row] & u64(0xFFFFFFFF)), u32(0))
 
 
-@kernel((ptr(u32), ptr(f32), ptr(u32), ptr(u64), ptr(u32), u32, u32), threads=lambda THREADS, **_: THREADS,
-        constants=DENSE, prebuild=prebuilt(*DENSE))
-def rank_kernel(table, logits, keys, best, ranks, vocab_size, num_rows):
-    """ranks[row] = number of ids more likely than the drawn one, by raw logits."""
+@kernel((ptr(u32), ptr(f32), ptr(u32), ptr(u64), ptr(u32), ptr(u32), ptr(u64), ptr(u32), u32, u32),
+        threads=lambda THREADS, **_: THREADS, constants=DRAWING, prebuild=prebuilt(*DRAWING))
+def rank_kernel(table, logits, keys, best, bins, counts, lists, ranks, vocab_size, num_rows):
+    """ranks[row] = number of ids more likely than the drawn one, by raw logits: counted in the raw view's list if all are there."""
     row = u32(cuda.blockIdx.y)
-    largest = from_key(keys[num_rows + row])
+    view, largest = num_rows + row, from_key(keys[num_rows + row])
     if is_finite(largest):
         chosen = distance_of(logits[row * vocab_size + drawn_id(table, keys, best, row, num_rows)], f32(1), largest)
-        count, group = u32(0), first_item()
-        while group * u32(4) < vocab_size:
-            a, b, c, d = load_logits(logits, row, group, vocab_size)
-            count += select(distance_of(a, f32(1), largest) < chosen, u32(1), u32(0))
-            count += select(distance_of(b, f32(1), largest) < chosen, u32(1), u32(0))
-            count += select(distance_of(c, f32(1), largest) < chosen, u32(1), u32(0))
-            count += select(distance_of(d, f32(1), largest) < chosen, u32(1), u32(0))
-            group += item_stride()
+        count = u32(0)
+        if lists_all(bins, counts, view, chosen):
+            i, end = first_item(), counts[view]
+            while i < end:
+                count += select(distance_in(lists[view * u32(CAPACITY) + i]) < chosen, u32(1), u32(0))
+                i += item_stride()
+        else:
+            group = first_item()
+            while group * u32(4) < vocab_size:
+                a, b, c, d = load_logits(logits, row, group, vocab_size)
+                count += select(distance_of(a, f32(1), largest) < chosen, u32(1), u32(0))
+                count += select(distance_of(b, f32(1), largest) < chosen, u32(1), u32(0))
+                count += select(distance_of(c, f32(1), largest) < chosen, u32(1), u32(0))
+                count += select(distance_of(d, f32(1), largest) < chosen, u32(1), u32(0))
+                group += item_stride()
         count = redux_add(count)
         if u32(cuda.laneid) == u32(0) and count != u32(0):
             atomic_add_u32(ranks, row, count)
@@ -135,10 +171,10 @@ def block_min(items, item):
     return smallest
 
 
-@kernel((ptr(u32), ptr(f32), ptr(u32), ptr(u64), ptr(u32), ptr(u32), ptr(u64), ptr(u32), ptr(u64), ptr(u32),
+@kernel((ptr(u32), ptr(f32), ptr(u32), ptr(u64), ptr(u32), ptr(u32), ptr(u64), ptr(u64), ptr(u32),
          ptr(i64), ptr(u8), ptr(f32), ptr(i64), ptr(i64), ptr(f32), u32, u32, i32), threads=lambda RADIX, **_: RADIX,
         constants=LISTED, prebuild=prebuilt(*LISTED))
-def report_kernel(table, logits, keys, totals, bins, counts, lists, cuts, best, ranks,
+def report_kernel(table, logits, keys, totals, bins, counts, lists, best, ranks,
                   token_ids, valid, logprobs, rank, top_ids, top_logprobs, vocab_size, num_rows, num_logprobs):
     """One block per row. `num_logprobs` is N, or -1 if no row wants logprobs."""
     row, tid = u32(cuda.blockIdx.x), u32(cuda.threadIdx.x)

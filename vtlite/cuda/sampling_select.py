@@ -25,6 +25,7 @@ from vtlite.cuda.sampling_rows import (ALIGNED, BINS, CAPACITY, DENSE, INFINITE,
 BINNED = (*DENSE, "BINS")
 LISTING, SELECTING = (*BINNED, "CAPACITY"), ("BINS", "CAPACITY", "RADIX", "RADIX_BITS")
 NOWHERE = 0xFFFFFFFF             # a distance above all
+LIKELY = 32                      # ids that a raw view lists at least, if any: the drawn id is mostly among them, and so ranked
 
 
 # -- what a view asks for
@@ -37,10 +38,10 @@ def draws(table, row):
 
 @device
 def top_k_of(table, view, num_rows, top_n):
-    """k, 0 for none; of raw views N."""
+    """k, 0 for none; of raw views N, but LIKELY of fewer."""
     row = row_of(view, num_rows)
     k = select(draws(table, row), parameter(table, row, TOP_K), u32(0))
-    return select(view < num_rows, k, top_n)
+    return select(view < num_rows, k, select(top_n != u32(0) and top_n < u32(LIKELY), u32(LIKELY), top_n))
 
 
 @device
@@ -241,6 +242,12 @@ def collect_kernel(table, logits, adjusted, keys, bins, counts, lists, vocab_siz
                     if inside and slot < u32(CAPACITY):
                         lists[view * u32(CAPACITY) + slot] = item_of(distances[i], id)
             group += item_stride()
+
+
+@device
+def lists_all(bins, counts, view, distance):
+    """Whether a view's list holds every id that is not farther away than `distance`."""
+    return bins[view * u32(2)] == u32(0) and bin_of(distance) <= bins[view * u32(2) + u32(1)] and counts[view] <= u32(CAPACITY)
 
 
 @device
