@@ -6,7 +6,7 @@ Importing a kernel module imports no compiler and needs no GPU. FAMILIES names t
 from importlib import import_module
 
 FAMILIES = ("bandwidth", "probes", "probe_arithmetic", "norm", "rope", "embed", "activation", "kv_cache", "attention", "gdn", "sampling",
-            "uniform")
+            "uniform", "linear")
 
 
 def all_kernels() -> list:

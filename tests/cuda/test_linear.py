@@ -1,0 +1,85 @@
+"""A linear layer's outputs are one chain of tensor core steps each, whatever launch makes them."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.cuda.conftest import DEVICES, marks
+from vtlite.cuda import linear as rooms
+from vtlite.cuda import linear_skinny, linear_tiled, sm_90
+from vtlite.cuda.activation import silu_and_mul
+from vtlite.cuda.emulated_device import EmulatedDevice
+from vtlite.cuda.lang import bf16, f32, u16
+from vtlite.cuda.linear import linear, linear_silu_and_mul
+from vtlite.errors import DeviceError
+from vtlite.opspec import Trial, case_name
+
+LINEAR, PREFILL, GATED = rooms.SPECS
+COLUMNS = 24                            # of the outputs of real sizes, what is checked
+SMALL = 50_000                          # products
+
+
+def pytest_generate_tests(metafunc):
+    """Every case on a GPU; on the emulator the small ones, with those that test_ops.py spares it."""
+    if "op" in metafunc.fixturenames:
+        cases = [(label, spec, case) for label in DEVICES for spec in rooms.SPECS for case in (*spec.cases, *spec.gpu_cases)
+                 if label == "gpu" or case["T"] * case["N"] * case["K"] < SMALL]
+        metafunc.parametrize("device, op", [pytest.param(label, (spec, case), id=f"{spec.name}-{case_name(case)}-{label}", marks=marks(label))
+                                            for label, spec, case in cases], indirect=["device"])
+
+
+def test_its_bits_are_those_of_the_chain(device, op):
+    spec, case = op
+    trial = Trial.of(device, spec, case)
+    y, host = trial.run()["y"], dict(trial.host)
+    columns = np.random.default_rng(0).permutation(case["N"])[:COLUMNS]
+    rows = np.concatenate([columns, columns + case["N"]]) if spec is GATED else columns
+    host |= {name: host[name][rows] for name in ("weight", "bias") if name in host}
+    host |= {"residual": host["residual"][:, columns]} if "residual" in host else {}
+    expected = sm_90.silu_and_mul(sm_90.linear(**host)) if spec is GATED else sm_90.linear(**host, out_dtype=y.dtype)
+    assert np.array_equal(y[:, columns], expected)
+
+
+def test_the_gated_epilogue_composes_of_linear_and_silu_and_mul(device):
+    inputs = GATED.inputs({"T": 3, "N": 8, "K": 200})
+    x, weight, bias = device.array(inputs["x"]), device.array(inputs["weight"]), device.array(inputs["weight"][:, 0].copy())
+    fused = linear_silu_and_mul(x, weight, bias).numpy()
+    assert np.array_equal(fused, silu_and_mul(linear(x, weight, bias)).numpy())
+
+
+SKINNY = [{"ROWS": rows, "WARPS": warps, "CHAINS": chains, "ROW_BYTES": row_bytes, "STAGES": stages}
+          for rows, warps, chains, row_bytes, stages in ((8, 3, 1, 128, 2), (16, 2, 1, 512, 3), (32, 1, 1, 256, 5), (8, 2, 2, 256, 4), (16, 1, 2, 128, 3))]
+TILED = [{"TILE_T": tile_t, "TILE_N": tile_n, "WARPS_T": warps_t, "WARPS_N": warps_n, "STAGES": stages, "GATED": gated}
+         for tile_t, tile_n, warps_t, warps_n, stages, gated in ((16, 32, 1, 2, 2, False), (32, 16, 2, 1, 3, False), (16, 32, 1, 2, 3, True))]
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.sampled_from(SKINNY + TILED), st.integers(1, 32), st.integers(1, 40), st.integers(1, 40), st.integers(0, 99))
+def test_no_constant_of_a_kernel_and_no_size_changes_a_bit(constants, T, N, eighths, seed):
+    skinny, K, device = "ROWS" in constants, 8 * eighths, EmulatedDevice()
+    gated = constants["CHAINS"] == 2 if skinny else constants["GATED"]
+    T = min(T, constants["ROWS"]) if skinny else T
+    host = LINEAR.make_inputs(np.random.default_rng(seed), T, N * (1 + gated), K)
+    x, weight, y = device.array(host["x"]), device.array(host["weight"]), device.zeros((T, N), bf16 if gated else f32)
+    if skinny:
+        kernel, grid = linear_skinny.linear_skinny_kernel, -(-N // (8 * constants["WARPS"]))
+    else:
+        kernel, grid = linear_tiled.linear_tiled_kernel, (-(-T // constants["TILE_T"]), -(-N * (1 + gated) // constants["TILE_N"]))
+    device.launch(kernel.specialize(**constants), grid, x, weight, weight, weight, y.view(u16), T, N, K, 0 if gated else rooms.OUT_F32)
+    expected = sm_90.silu_and_mul(sm_90.linear(**host)) if gated else sm_90.linear(**host, out_dtype=f32)
+    assert np.array_equal(y.numpy(), expected)
+
+
+def test_what_does_not_fit_is_refused_with_the_numbers(device):
+    x, weight = device.zeros((2, 64), bf16), device.zeros((3, 64), bf16)
+    refused = [
+        ((device.zeros((2, 72), bf16), weight), "x [2, 72] has 72 columns, weight [3, 64] has 64"),
+        ((device.zeros((2, 12), bf16), device.zeros((3, 12), bf16)), "rows of 12 elements; .* K must be a multiple of 8"),
+        ((x, weight, device.zeros((2,), bf16)), "bias has shape [2], expected [3]"),
+        ((x, weight, None, device.zeros((3, 2), bf16)), "residual has shape [3, 2], expected [2, 3]"),
+        ((x, weight, None, None, np.float64), "the output is float64, it can be bfloat16 or float32"),
+    ]
+    for arguments, message in refused:
+        with pytest.raises(DeviceError, match=message.replace("[", r"\[").replace("]", r"\]")):
+            linear(*arguments)
