@@ -137,3 +137,31 @@ def test_a_directory_without_weights_says_what_would_help(tmp_path):
         Weights(tmp_path)
     with pytest.raises(CheckpointError, match="not a directory"):
         Weights(tmp_path / "absent")
+
+
+def test_an_upload_gets_the_pieces_of_all_tensors_in_order(tmp_path, monkeypatch):
+    monkeypatch.setattr("vtlite.checkpoint.safetensors.PIECE_BYTES", 100)           # four rows of 24 bytes
+    q, k, norm = np.arange(54, dtype=np.float32).reshape(9, 6), np.ones((2, 6), np.float32), np.arange(3, dtype=np.float32)
+    save(tmp_path / "model.safetensors", q=q, k=k, norm=norm)
+    seen = []
+
+    def upload(shape, pieces, dtype):
+        pieces = [piece.copy() for piece in pieces]
+        seen.append([len(piece) for piece in pieces])
+        return np.concatenate(pieces).reshape(shape).astype(dtype or np.float16)
+
+    weights = Weights(tmp_path, upload)
+    assert weights.num_bytes == 4 * (54 + 12 + 3)
+    np.testing.assert_array_equal(weights.take_stacked(["q", "k"], [(9, 6), (2, 6)]), np.concatenate([q, k]))
+    assert weights.take("norm", (3,), np.float32).dtype == np.float32
+    np.testing.assert_array_equal(weights.read("q", (9, 6)), q)                     # the pages come back when they are read again
+    assert weights.place(norm * 2).dtype == np.float16
+    assert seen == [[4, 4, 1, 2], [3], [3]]
+    weights.finish()
+
+
+def test_without_an_upload_a_dtype_is_made_on_the_host(tmp_path):
+    save(tmp_path / "model.safetensors", norm=np.ones(3, np.float16))
+    weights = Weights(tmp_path)
+    assert weights.take("norm", (3,), np.float32).dtype == np.float32
+    assert weights.place(np.ones(2), np.float32).dtype == np.float32

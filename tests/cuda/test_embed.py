@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vtlite.cuda.embed import check_ids, embedding
+from vtlite.cuda.embed import check_ids, embedding, fill_drawn
 from vtlite.cuda.lang import bf16
 from vtlite.errors import DeviceError
 
@@ -22,3 +22,9 @@ def test_ids_out_of_range_are_clamped_and_reported_once(device):
 def test_other_types_are_refused(device):
     with pytest.raises(DeviceError, match="bfloat16 rows"):
         embedding(device.array(np.zeros(1, np.int64)), device.array(np.zeros((2, 12), bf16)))
+
+
+def test_drawn_tokens_take_the_places_that_refer_to_them(device):
+    input_ids = device.array(np.array([5, -1, 0, -3, -2], np.int64))
+    fill_drawn(input_ids, device.array(np.array([70, 71, 72], np.int64)))
+    assert input_ids.numpy().tolist() == [5, 70, 0, 72, 71]
