@@ -8,6 +8,7 @@ if value heads 0 and Hv - 1 of what was timed agree with the definition.
 
 import statistics
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 
@@ -56,7 +57,7 @@ class Decode:
         self.rule(0)
         last = self.S - 1
         host = {name: x[last:] if name in ("qkv", "a", "b") else x for name, x in self.host.items()}
-        host |= {"state": self.before[last % len(self.before)][None], "token_rows": np.zeros(1, np.int32), "state_slots": np.zeros(1, np.int64)}
+        host |= {"state": self.before[last % len(self.before)][None], "token_rows": np.array([0]), "state_slots": np.array([0])}
         found = {"o": self.o[last:].numpy(), "state": self.state[last : last + 1].numpy()}
         return SPECS["gdn.decode"].error(host, found) <= SPECS["gdn.decode"].tolerance
 
@@ -70,8 +71,8 @@ def decode(gpu, ceilings: Ceilings, S: int, Hv: int) -> list[dict]:
     rows = []
     for name, launch in launches.items():
         us = time_kernel(gpu, [lambda i=i: launch(i) for i in range(work.sets)])
-        rows.append({"name": "gdn.decode", "case": {"S": S, "Hv": Hv, "what": name}, "us": round(us, 3), "bytes": num_bytes,
-                     "share": round(num_bytes / us / 1e6 / ceilings.copy_tbps, 4), "ok": ok})
+        rows.append({"name": "gdn.decode", "case": {"S": S, "Hv": Hv, "what": name}, "us": round(us, 3),
+                     "bytes": num_bytes, "share": round(num_bytes / us / 1e6 / ceilings.copy_tbps, 4), "ok": ok})
     return rows
 
 
@@ -110,11 +111,10 @@ def prefill(gpu, S: int, T: int, Hv: int) -> list[dict]:
     gdn.prefill(**arrays, plan=on_device, out=o)
     found, states = o.numpy(), arrays["state"].numpy()
     ok = all(_head_is_right(host, plan, h, found, states) for h in (0, Hv - 1))
-    for warps in (4, 8):
-        for stages in (1, 2):
-            us = time_kernel(gpu, [lambda: gdn.prefill(**arrays, plan=on_device, out=o, warps=warps, stages=stages)] * 2, repeats=5)
-            rows.append({"name": "gdn.prefill", "case": {"S": S, "T": T, "Hv": Hv, "warps": warps, "stages": stages}, "us": round(us, 2),
-                         "flops": 2 * T * Hv * (4 * K * V + 2 * 64 * (K + V)), "ok": ok})
+    for warps, stages in product((4, 8), (1, 2)):
+        choices = {"warps": warps, "stages": stages}
+        us = time_kernel(gpu, [lambda: gdn.prefill(**arrays, plan=on_device, out=o, **choices)] * 2, repeats=5)
+        rows.append({"name": "gdn.prefill", "case": {"S": S, "T": T, "Hv": Hv, **choices}, "us": round(us, 2), "ok": ok})
     return rows
 
 
@@ -127,8 +127,9 @@ def _head_is_right(host: dict, plan, h: int, o: np.ndarray, state: np.ndarray) -
     """One value head against the definition: all of them would take minutes."""
     Hv, columns = host["state"].shape[1], host["qkv"].shape[1]
     k_head, v_first = h // (Hv // Hk), columns - Hv * V
-    parts = [slice(first, first + width) for first, width in ((k_head * K, K), ((Hk + k_head) * K, K), (v_first + h * V, V))]
-    one = {"qkv": np.concatenate([host["qkv"][:, part] for part in parts], axis=1), "state": host["state"][:, h : h + 1],
+    firsts, widths = (k_head * K, (Hk + k_head) * K, v_first + h * V), (K, K, V)
+    columns_of_h = np.concatenate([np.arange(first, first + width) for first, width in zip(firsts, widths)])
+    one = {"qkv": host["qkv"][:, columns_of_h], "state": host["state"][:, h : h + 1],
            **{name: host[name][..., h : h + 1] for name in ("a", "b", "A_log", "dt_bias")}, **vars(plan)}
     spec = SPECS["gdn.prefill"]
     return spec.error(one, {"o": o[:, h : h + 1], "state": state[:, h : h + 1]}) <= spec.tolerance
@@ -144,8 +145,8 @@ def fla(Hv: int) -> list[dict]:
 
     def tensors(S: int, T: int) -> tuple:
         q, k = torch.randn(2, S, T, Hk, K, device="cuda", dtype=torch.bfloat16)
-        return q, k, torch.randn(S, T, Hv, V, device="cuda", dtype=torch.bfloat16), -torch.rand(S, T, Hv, device="cuda"), \
-            torch.rand(S, T, Hv, device="cuda")
+        v = torch.randn(S, T, Hv, V, device="cuda", dtype=torch.bfloat16)
+        return q, k, v, -torch.rand(S, T, Hv, device="cuda"), torch.rand(S, T, Hv, device="cuda")
 
     def time(run) -> float:
         run()
@@ -172,6 +173,6 @@ def fla(Hv: int) -> list[dict]:
     for S in (1, 32, 128):
         sets = max(2, -(-STATES // (S * Hv * K * V * 4)))
         arguments, states = tensors(S, 1), torch.zeros(sets, S, Hv, K, V, device="cuda")
-        us = time(lambda: [fused_recurrent_gated_delta_rule(*arguments, initial_state=state, **options) for state in states]) / sets
+        us = time(lambda: [fused_recurrent_gated_delta_rule(*arguments, initial_state=s, **options) for s in states]) / sets
         rows.append({"name": "peer.fla.decode", "case": {"S": S, "Hv": Hv}, "us": round(us, 2), "ok": True})
     return rows

@@ -1,8 +1,8 @@
 """A gated delta net remembers over 16,384 tokens: random keys are written over and over, and each still gives its last value.
 
-Every token writes a random value under one of a few random keys, chosen at random; one key is written once, at the very beginning.
-Then each key is asked for, by tokens that write nothing. The answer must be nearest to the value last written under that key, among
-all the values that were ever written. A state that only adds (no delta) keeps a mixture of all of them, and fails.
+Every token writes a random value under one of a few random keys, chosen at random; one key is written once, at the very
+beginning. Then each key is asked for, by tokens that write nothing. The answer must be nearest to the value last written under
+that key, among all the values that were ever written. A state that only adds (no delta) keeps a mixture of them, and fails.
 """
 
 from types import SimpleNamespace
@@ -32,7 +32,8 @@ class Task:
         rows = keys[np.concatenate([which, asked])]
         self.qkv = np.concatenate([rows, rows, np.concatenate([self.values, np.zeros((KEYS, V), BF16)])], axis=1)
         self.b = np.repeat([OPEN, SHUT], [T, KEYS])[:, None].astype(BF16)
-        self.a, self.A_log, self.dt_bias = np.full_like(self.b, SHUT), np.zeros(1, np.float32), np.zeros(1, np.float32)      # g = -1e-13
+        self.a = np.full_like(self.b, SHUT)                                            # g = -1e-13
+        self.A_log, self.dt_bias = np.zeros((2, 1), np.float32)
         self.last = np.array([np.flatnonzero(which == key)[-1] for key in asked])
 
     def recalled(self, o: np.ndarray) -> np.ndarray:
@@ -43,7 +44,8 @@ class Task:
     def by(self, rule, gates, dtype=np.float32) -> np.ndarray:
         q, k, v = (self.qkv[:, None, part].astype(dtype) for part in (slice(0, K), slice(K, 2 * K), slice(2 * K, None)))
         g, beta = gates(self.a.astype(dtype), self.b.astype(dtype), self.A_log, self.dt_bias)
-        batch = SimpleNamespace(query_start_loc=np.array([0, len(q)]), seq_lens=np.array([len(q)]), state_slots=np.array([0]))
+        ends = np.array([0, len(q)])
+        batch = SimpleNamespace(query_start_loc=ends, seq_lens=ends[1:], state_slots=np.array([0]))
         return rule(q, k, v, g, beta, np.zeros((1, 1, K, V), np.float32), batch)
 
 

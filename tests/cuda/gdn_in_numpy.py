@@ -82,8 +82,8 @@ def prefill(qkv, a, b, A_log, dt_bias, state, plan, out) -> None:
             S = state[slot, h].T                                                                           # [V, K]
             for i, start in enumerate(range(first_row, first_row + num_rows, CHUNK)):
                 rows = slice(start, min(start + CHUNK, first_row + num_rows))
-                whole = (whole_chunk(x) for x in (q[rows, h // per_k_head], k[rows, h // per_k_head], v[rows, h], g[rows, h], beta[rows, h]))
-                o, S = scan_chunk(*prepare_chunk(*whole), S)
+                of_head = q[rows, h // per_k_head], k[rows, h // per_k_head], v[rows, h], g[rows, h], beta[rows, h]
+                o, S = scan_chunk(*prepare_chunk(*map(whole_chunk, of_head)), S)
                 out[rows, h] = o[: rows.stop - rows.start]
                 if (saved_slot := plan.chunks[first_chunk + i, 1]) >= 0:
                     state[saved_slot, h] = S.T

@@ -38,13 +38,13 @@ def expected(op, host: dict, *rest) -> tuple[np.ndarray, np.ndarray]:
     return o, state
 
 
-def launched(device, op, host: dict, *rest, **choices) -> tuple[np.ndarray, np.ndarray]:
+def launched(device, op, host: dict, step: dict, **choices) -> tuple[np.ndarray, np.ndarray]:
     """o and the states by the kernels."""
     arrays = {name: device.array(value) for name, value in host.items()}
+    step = {name: value.on(device) if isinstance(value, ChunkPlan) else device.array(value) for name, value in step.items()}
     _, Hv, _, V = host["state"].shape
     o = device.zeros((len(host["qkv"]), Hv, V), bf16)
-    op(**arrays, **{name: value.on(device) if isinstance(value, ChunkPlan) else device.array(value) for name, value in rest[0].items()},
-       out=o, **choices)
+    op(**arrays, **step, out=o, **choices)
     return o.numpy(), arrays["state"].numpy()
 
 
@@ -68,8 +68,8 @@ def test_a_decode_step_has_the_stated_arithmetic(device, rng):
 
 
 def test_the_rest_of_a_prompt_gets_the_bits_that_it_has_in_the_whole_one(device, rng):
-    """A chunk after a cut, beside the chunk of another sequence; the expected bits are those of one pass over the whole prompt."""
-    for dims, rest in [(SMALL, 2)] if device.name == "emulator" else [(dims, rest) for dims in REAL for rest in (1, 64, 300)]:
+    """The expected bits are those of one pass over the whole prompt, and the state in between comes from there too."""
+    for dims, rest in [(SMALL, 2)] if device.name == "emulator" else product(REAL, (1, 64, 300)):
         host = gdn.random_inputs(rng, 64 + rest, 1, **dims)
         o, state = expected(gdn_in_numpy.prefill, host, plan_of([64 + rest], [1], saved={(0, 64): 0}))
         later = part(host, slice(64, None), host["state"].copy())
@@ -88,10 +88,12 @@ def test_a_convolution_has_the_stated_arithmetic(device, rng):
         gdn_in_numpy.convolve(x, weight, state, slice(first, last), slot, y)
     state[5] = x[starts[3] + 125 : starts[3] + 128]
     out, on_device = device.zeros(y.shape, bf16), device.array(conv_state)
-    gdn.conv_chunks(device.array(x), device.array(weight), on_device, plan_of(lengths, slots, saved={(3, 128): 5}).on(device), out=out)
+    plan = plan_of(lengths, slots, saved={(3, 128): 5})
+    gdn.conv_chunks(device.array(x), device.array(weight), on_device, plan.on(device), out=out)
     assert_same((out.numpy(), on_device.numpy()), (y, state))
     gdn_in_numpy.convolve(x, weight, state, slice(7, 8), 2, y)
-    gdn.conv_step(device.array(x), device.array(weight), on_device, device.array(np.array([7], np.int32)), device.array(np.array([2])), out=out)
+    rows, slots = device.array(np.array([7], np.int32)), device.array(np.array([2]))
+    gdn.conv_step(device.array(x), device.array(weight), on_device, rows, slots, out=out)
     assert_same((out.numpy()[7], on_device.numpy()), (y[7], state))
 
 
@@ -105,13 +107,15 @@ def test_choices_of_speed_change_no_bit(rng):
                 assert_same(launched(gpu, gdn.prefill, host, {"plan": plan}, warps=warps, stages=stages), wanted)
             host = gdn.random_inputs(rng, 3, 3, **dims)
             step = {"token_rows": np.arange(3, dtype=np.int32), "state_slots": np.array([1, 0, 3])}
+            wanted = expected(gdn_in_numpy.decode, host, *step.values())
             for v_tile in (32, 64, dims["V"]):
-                assert_same(launched(gpu, gdn.decode, host, step, v_tile=v_tile), expected(gdn_in_numpy.decode, host, *step.values()))
+                assert_same(launched(gpu, gdn.decode, host, step, v_tile=v_tile), wanted)
 
 
 # -- the whole variety, on arrays
 
-@pytest.mark.parametrize("dims", [{"Hk": 1, "Hv": 2, "K": 64, "V": 64}, {"Hk": 1, "Hv": 1, "K": 128, "V": 128}], ids=["64", "128"])
+@pytest.mark.parametrize("dims", [{"Hk": 1, "Hv": 2, "K": 64, "V": 64}, {"Hk": 1, "Hv": 1, "K": 128, "V": 128}],
+                         ids=["64", "128"])
 def test_a_prompt_gets_the_same_bits_at_every_cut_and_stays_near_its_definition(rng, dims):
     """The worst of the units that the OpSpec counts errors in, over 150 tokens; then the prompt again, in two steps."""
     host = SPEC.inputs({"T": 150, "S": 1, **dims})
@@ -122,7 +126,8 @@ def test_a_prompt_gets_the_same_bits_at_every_cut_and_stays_near_its_definition(
     for cut in (64, 128):
         states = host["state"]
         for first, last in ((0, cut), (cut, 150)):
-            found, states = expected(gdn_in_numpy.prefill, part(host, slice(first, last), states), plan_of([last - first], [slot], [first]))
+            piece = part(host, slice(first, last), states)
+            found, states = expected(gdn_in_numpy.prefill, piece, plan_of([last - first], [slot], [first]))
             assert found.tobytes() == o[first:last].tobytes()
         assert states.tobytes() == state.tobytes()
 

@@ -1,9 +1,9 @@
 """Gated delta net on a GPU: convolution, gates, L2 norms and the delta rule (reference/gdn.py has the equations).
 
-Generated tokens take two launches: gdn_conv.conv_step_kernel and gdn_decode.decode_kernel, the recurrence in f32. Prompt tokens
-take three: gdn_conv.conv_chunk_kernel, gdn_chunk.chunk_kernel and gdn_scan.scan_kernel, the chunk form on the grid of 64 positions.
-Which of the two a token gets follows from what it is, never from the step it is computed in, so its bits do not depend on the batch,
-on where a prompt is cut, or on whether its beginning came out of a cache.
+Generated tokens take two launches, gdn_conv.conv_step_kernel and gdn_decode.decode_kernel: the recurrence in f32. Prompt
+tokens take three, gdn_conv.conv_chunk_kernel, gdn_chunk.chunk_kernel and gdn_scan.scan_kernel: the chunk form on the grid of
+64 positions. Which of the two a token gets follows from what it is, never from the step it is computed in, so its bits do not
+depend on the batch, on where a prompt is cut, or on whether its beginning came out of a cache.
 """
 
 from types import SimpleNamespace
@@ -20,15 +20,15 @@ from vtlite.cuda.layout import need_contiguous
 from vtlite.errors import DeviceError
 from vtlite.opspec import OpSpec
 
-SHARED_MEMORY = {"sm_80": 163 << 10, "sm_86": 99 << 10, "sm_89": 99 << 10, "sm_120": 99 << 10, "sm_121": 99 << 10}     # per block
-MOST_SHARED_MEMORY = 227 << 10                                                         # of the chips not named
+MOST_SHARED_MEMORY = 227 << 10                                # bytes per block, of chips not named here
+SHARED_MEMORY = {"sm_80": 163 << 10, "sm_86": 99 << 10, "sm_89": 99 << 10, "sm_120": 99 << 10, "sm_121": 99 << 10}
 
 
 def gated_delta_net(qkv, a, b, weight, A_log, dt_bias, conv_state, state, batch, *, out=None):
     """qkv [T, C] bf16 before the convolution -> o [T, Hv, V] bf16; weight [4, C], A_log, dt_bias [Hv] f32, the rest as below.
 
-    batch: query_start_loc [S + 1] i32 and state_slots [S] i64 if `is_decode`, one generated token of each sequence; else `delta_net`,
-    the step's gdn_plan.StepPlan on the device. qkv, a and b may leave gaps between rows.
+    batch: query_start_loc [S + 1] i32 and state_slots [S] i64 if `is_decode`, one generated token of each sequence; else
+    `delta_net`, the step's gdn_plan.StepPlan on the device. qkv, a and b may leave gaps between rows.
     """
     convolved = current().empty(qkv.shape, bf16)
     o = current().empty((len(qkv), state.shape[1], state.shape[3]), bf16) if out is None else out
@@ -64,10 +64,10 @@ def conv_chunks(x, weight, conv_state, plan: ChunkPlan, *, out) -> None:
 
 
 def decode(qkv, a, b, A_log, dt_bias, state, token_rows, state_slots, *, out, v_tile: int | None = None) -> None:
-    """gated_delta_rule for one token of each of S sequences: rows token_rows[:S] i32 of qkv [T, C] bf16 and of `out` [T, Hv, V] bf16.
+    """gated_delta_rule for one token of each of S sequences: rows token_rows[:S] i32 of qkv [T, C] and `out` [T, Hv, V] bf16.
 
-    a, b [T, Hv] bf16, with one distance between rows; A_log, dt_bias [Hv] f32; state [slots, Hv, K, V] f32, in place, at state_slots
-    [S] i64. v_tile, columns of a state per block, is a choice of speed alone.
+    a, b [T, Hv] bf16, with one distance between rows; A_log, dt_bias [Hv] f32; state [slots, Hv, K, V] f32, in place, at
+    state_slots [S] i64. v_tile, columns of a state per block, is a choice of speed alone.
     """
     need_contiguous(qkv=qkv, state=state, out=out)
     Hk, Hv, K, V = _dims(qkv, state)
@@ -77,18 +77,19 @@ def decode(qkv, a, b, A_log, dt_bias, state, token_rows, state_slots, *, out, v_
                      qkv, a, b, A_log, dt_bias, state, token_rows, state_slots, out, Hk, Hv // Hk, _gate_stride(a, b))
 
 
-def prefill(qkv, a, b, A_log, dt_bias, state, plan: ChunkPlan, *, out, warps: int | None = None, stages: int | None = None) -> None:
+def prefill(qkv, a, b, A_log, dt_bias, state, plan: ChunkPlan, *, out, warps: int | None = None,
+            stages: int | None = None) -> None:
     """gated_delta_rule for the rows of a plan, by chunks: as decode.
 
-    warps and stages (gdn_scan.py) are choices of speed alone. 33 KiB per chunk and value head pass from the first kernel to the second.
+    warps and stages (gdn_scan.py) are choices of speed alone. 33 KiB per chunk and value head pass between the two kernels.
     """
     need_contiguous(qkv=qkv, state=state, out=out)
     Hk, Hv, K, V = _dims(qkv, state)
     num_chunks, num_parts = len(plan.chunks), len(plan.sequences)
     transforms = current().empty((num_chunks, Hv, 4, CHUNK, CHUNK), bf16)
     scales = current().empty((num_chunks, Hv, 4, CHUNK), f32)
-    current().launch(gdn_chunk.chunk_kernel.specialize(K=K), (Hk, num_chunks), qkv, a, b, A_log, dt_bias, plan.sequences, plan.chunks,
-                     transforms, scales, Hk, Hv // Hk, qkv.shape[1] // 8, _gate_stride(a, b))
+    current().launch(gdn_chunk.chunk_kernel.specialize(K=K), (Hk, num_chunks), qkv, a, b, A_log, dt_bias, plan.sequences,
+                     plan.chunks, transforms, scales, Hk, Hv // Hk, qkv.shape[1] // 8, _gate_stride(a, b))
     if warps is None:
         warps = V // 16 if num_parts * Hv >= current().num_sms else min(4, V // 16)
     if stages is None:
@@ -101,17 +102,18 @@ def _dims(qkv, state) -> tuple[int, int, int, int]:
     """Hk, Hv, K, V."""
     _, Hv, K, V = state.shape
     Hk = (qkv.shape[1] - Hv * V) // (2 * K)
-    if K not in (64, 128) or V % 32 or qkv.shape[1] != 2 * Hk * K + Hv * V or Hk < 1 or Hv % Hk or Hv // Hk > MOST_SHARED_KEYS:
-        raise DeviceError(f"the kernels of gated delta nets take K of 64 or 128, V as a multiple of 32 and up to {MOST_SHARED_KEYS} value heads "
-                          f"for each key head; found a state {list(state.shape)} and qkv {list(qkv.shape)}")
+    fits = qkv.shape[1] == 2 * Hk * K + Hv * V and Hk > 0 and Hv % Hk == 0 and Hv // Hk <= MOST_SHARED_KEYS
+    if K not in (64, 128) or V not in (32, 64, 128) or not fits:
+        raise DeviceError(f"the kernels of gated delta nets take K of 64 or 128, V of 32, 64 or 128 and up to "
+                          f"{MOST_SHARED_KEYS} value heads for each key head; found a state {list(state.shape)} and qkv {list(qkv.shape)}")
     return Hk, Hv, K, V
 
 
 def _stride(name: str, x, unit: int) -> int:
     """Vectors of `unit` bytes from one row of x [T, C] to the next."""
     if x.strides[1] != x.dtype.itemsize or x.strides[0] % unit or x.address % unit:
-        raise DeviceError(f"{name} {list(x.shape)} has strides {list(x.strides)}; its rows must be contiguous and begin at multiples of "
-                          f"{unit} bytes: copy it")
+        raise DeviceError(f"{name} {list(x.shape)} has strides {list(x.strides)}; its rows must be contiguous and begin at "
+                          f"multiples of {unit} bytes: copy it")
     return x.strides[0] // unit
 
 
@@ -149,23 +151,33 @@ def ragged(T: int, S: int) -> np.ndarray:
 
 
 def _decode_inputs(rng, S: int, **dims) -> dict:
-    return {**random_inputs(rng, S, S, **dims), "token_rows": np.arange(S, dtype=np.int32), "state_slots": rng.permutation(S + 1)[:S]}
+    return {**random_inputs(rng, S, S, **dims), **_step_of(rng, S)}
+
+
+def _step_of(rng, S: int) -> dict:
+    return {"token_rows": np.arange(S, dtype=np.int32), "state_slots": rng.permutation(S + 1)[:S]}
+
+
+def _plan_of(rng, T: int, S: int) -> dict:
+    starts = ragged(T, S)
+    return vars(plan_chunks(starts, np.diff(starts), rng.permutation(S + 1)[:S], range(S)))
 
 
 def _prefill_inputs(rng, T: int, S: int, **dims) -> dict:
-    starts, slots = ragged(T, S), rng.permutation(S + 1)[:S]
-    return {**random_inputs(rng, T, S, **dims), **vars(plan_chunks(starts, np.diff(starts), slots, range(S)))}
+    return {**random_inputs(rng, T, S, **dims), **_plan_of(rng, T, S)}
+
+
+def _random_convolution(rng, T: int, S: int, C: int) -> dict:
+    return {"x": rng.standard_normal((T, C)).astype(bf16), "weight": rng.standard_normal((4, C)).astype(f32),
+            "conv_state": rng.standard_normal((S + 1, 3, C)).astype(bf16)}
 
 
 def _conv_inputs(rng, T: int, S: int, C: int) -> dict:
-    starts, slots = ragged(T, S), rng.permutation(S + 1)[:S]
-    return {"x": rng.standard_normal((T, C)).astype(bf16), "weight": rng.standard_normal((4, C)).astype(f32),
-            "conv_state": rng.standard_normal((S + 1, 3, C)).astype(bf16), **vars(plan_chunks(starts, np.diff(starts), slots, range(S)))}
+    return {**_random_convolution(rng, T, S, C), **_plan_of(rng, T, S)}
 
 
 def _conv_step_inputs(rng, S: int, C: int) -> dict:
-    return {**{name: value for name, value in _conv_inputs(rng, S, S, C).items() if name not in ("sequences", "chunks")},
-            "token_rows": np.arange(S, dtype=np.int32), "state_slots": rng.permutation(S + 1)[:S]}
+    return {**_random_convolution(rng, S, S, C), **_step_of(rng, S)}
 
 
 def _convolved(x, weight, conv_state, query_start_loc, state_slots) -> tuple:
@@ -177,7 +189,8 @@ def _convolved(x, weight, conv_state, query_start_loc, state_slots) -> tuple:
 def _of_plan(definition):
     """The definition with a plan's tables in the place of a batch."""
     def by_plan(*arrays, sequences, chunks, **named):
-        return definition(*arrays, **named, query_start_loc=[*sequences[:, 0], sequences[-1, :2].sum()], state_slots=sequences[:, 2])
+        starts = [*sequences[:, 0], sequences[-1, :2].sum()]
+        return definition(*arrays, **named, query_start_loc=starts, state_slots=sequences[:, 2])
 
     return by_plan
 
@@ -213,19 +226,24 @@ _DIMS = {"Hk": 2, "Hv": 6, "K": 128, "V": 128}
 
 SPECS = (
     OpSpec("gdn.conv_step", cases=[{"S": 1, "C": 64}, {"S": 3, "C": 200}], gpu_cases=[{"S": 63, "C": 1024}],
-           bench_cases=[{"S": 1024, "C": 10240}], make_inputs=_conv_step_inputs, outputs=_conv_outputs, reference=_of_step(_convolved),
+           bench_cases=[{"S": 1024, "C": 10240}], make_inputs=_conv_step_inputs, outputs=_conv_outputs,
+           reference=_of_step(_convolved),
            launch=_launched(conv_step, "conv_state", False), num_bytes=lambda S, C: 16 * S * C + 16 * C,
            in_place={"conv_state": "conv_state"}),
-    OpSpec("gdn.conv", cases=[{"T": 3, "S": 2, "C": 64}, {"T": 150, "S": 2, "C": 12}], gpu_cases=[{"T": 500, "S": 7, "C": 1024}],
-           bench_cases=[{"T": 8192, "S": 8, "C": 10240}], make_inputs=_conv_inputs, outputs=_conv_outputs, reference=_of_plan(_convolved),
+    OpSpec("gdn.conv", cases=[{"T": 3, "S": 2, "C": 64}, {"T": 150, "S": 2, "C": 12}],
+           gpu_cases=[{"T": 500, "S": 7, "C": 1024}], bench_cases=[{"T": 8192, "S": 8, "C": 10240}],
+           make_inputs=_conv_inputs, outputs=_conv_outputs, reference=_of_plan(_convolved),
            launch=_launched(conv_chunks, "conv_state", True), num_bytes=lambda T, S, C: 4 * T * C + 12 * S * C + 16 * C,
            in_place={"conv_state": "conv_state"}),
     OpSpec("gdn.decode", cases=[{"S": 1, **_SMALL}, {"S": 2, "Hk": 1, "Hv": 2, "K": 128, "V": 32}],
-           gpu_cases=[{"S": 3, **_TINY}, {"S": 63, **_DIMS}], bench_cases=[], make_inputs=_decode_inputs, outputs=_delta_rule_outputs,
+           gpu_cases=[{"S": 3, **_TINY}, {"S": 63, **_DIMS}], bench_cases=[],        # bench/gdn.py has them
+           make_inputs=_decode_inputs, outputs=_delta_rule_outputs,
            reference=_of_step(_delta_rule), launch=_launched(decode, "state", False),
            num_bytes=lambda S, Hv, K, V, **_: 8 * S * Hv * K * V, in_place={"state": "state"}),
-    OpSpec("gdn.prefill", cases=[{"T": 3, "S": 1, **_SMALL}], gpu_cases=[{"T": 500, "S": 3, **_TINY}, {"T": 300, "S": 2, **_DIMS}],
+    OpSpec("gdn.prefill", cases=[{"T": 3, "S": 1, **_SMALL}],
+           gpu_cases=[{"T": 500, "S": 3, **_TINY}, {"T": 300, "S": 2, **_DIMS}],
            bench_cases=[], make_inputs=_prefill_inputs, outputs=_delta_rule_outputs, reference=_of_plan(_delta_rule),
-           launch=_launched(prefill, "state", True), num_bytes=lambda T, Hk, Hv, K, V, **_: 2 * T * (2 * Hk * K + 2 * Hv * V),
+           launch=_launched(prefill, "state", True),
+           num_bytes=lambda T, Hk, Hv, K, V, **_: 2 * T * (2 * Hk * K + 2 * Hv * V),
            in_place={"state": "state"}, intermediate=2.0**-16),
 )

@@ -71,9 +71,10 @@ def row_products(acc, rows, columns, warp):
 @kernel((ptr(bf16), ptr(bf16), ptr(bf16), ptr(f32), ptr(f32), ptr(i32), ptr(i32), ptr(bf16), ptr(f32), u32, u32, u32, u32),
         threads=32 * WARPS, constants=("K",), prebuild=[{"K": 64}, {"K": 128}],
         shared=lambda K, **_: max(4 * CHUNK * K, 8 * CHUNK * (COLUMN + CHUNK)))
-def chunk_kernel(qkv, a, b, A_log, dt_bias, sequences, chunks, transforms, scales, k_heads, per_k_head, row_stride, gate_stride):
-    """Block (key head, chunk). per_k_head: value heads that share a key head. row_stride: 16-byte vectors from one row of qkv to
-    the next, gate_stride: elements from one token of a, and of b, to the next."""
+def chunk_kernel(qkv, a, b, A_log, dt_bias, sequences, chunks, transforms, scales, k_heads, per_k_head, row_stride,
+                 gate_stride):
+    """Block (key head, chunk). per_k_head: value heads that share a key head. row_stride: 16-byte vectors from one row of qkv
+    to the next, gate_stride: elements from one token of a, and of b, to the next."""
     tid, lane, warp = u32(cuda.threadIdx.x), u32(cuda.threadIdx.x) & u32(31), u32(cuda.threadIdx.x) >> u32(5)
     g, quad = lane >> u32(2), lane & u32(3)
     k_head, chunk = u32(cuda.blockIdx.x), u32(cuda.blockIdx.y)

@@ -41,15 +41,15 @@ def plan_chunks(query_start_loc: np.ndarray, seq_lens: np.ndarray, state_slots: 
         first, last = int(query_start_loc[s]), int(query_start_loc[s + 1])
         position = int(seq_lens[s]) - (last - first)
         if position % CHUNK:
-            raise DeviceError(f"sequence {s} of the step computes its prompt from position {position} on; a prompt with gated delta "
-                              f"nets is cut at multiples of {CHUNK}")
+            raise DeviceError(f"sequence {s} of the step computes its prompt from position {position} on; a prompt with gated "
+                              f"delta nets is cut at multiples of {CHUNK}")
         sequences.append((first, last - first, int(state_slots[s]), len(chunks)))
         for end in range(position + CHUNK, position + (last - first) + CHUNK, CHUNK):
             chunks.append((part, saved.pop((int(s), end), -1) if end <= seq_lens[s] else -1))
     if saved:
         (s, position), slot = next(iter(saved.items()))
-        raise DeviceError(f"the states of sequence {s} after {position} tokens are to be kept in slot {slot}, but no chunk of the step "
-                          f"ends there")
+        raise DeviceError(f"the states of sequence {s} after {position} tokens are to be kept in slot {slot}, but no chunk of the "
+                          f"step ends there")
     return ChunkPlan(np.array(sequences, np.int32).reshape(-1, 4), np.array(chunks, np.int32).reshape(-1, 2))
 
 

@@ -13,7 +13,8 @@ D^T B^T, D^T k. Warps never meet but to share the tiles. Row g of a fragment is 
 Precision: k and q are exact in bf16; S, R, D, T and B enter the tensor core as hi + lo, two bf16 with 16 bits together.
 Order: steps of k16 ascending; within a step hi, then lo (S and D against k or q), or hi hi, lo hi, hi lo (R T and D B).
 A sequence's bits depend on it alone, and not on where a batch cuts it, as long as it is between chunks.
-Bytes: (4 K + 41 KiB / 64) Hv per token, mostly from L2 (K = 128: 64 KiB per chunk and block); bound by the tensor core.
+Bytes: 65 KiB per chunk and block (K = 128), q and k of them mostly from L2; bound by the tensor core, 504 products of 16 x 8 x 16
+per chunk and warp.
 """
 
 from vtlite.cuda.gdn_tiles import CHUNK, accumulate, load_rows, low_part
@@ -23,12 +24,13 @@ from vtlite.cuda.lang import (as_u32, bf16, bf16x2_high, bf16x2_low, consteval, 
                               load_u32x2, mul, ptr, shared_address, store_u32, store_u32x2, u32, u32_as_f32)
 from vtlite.cuda.tiles import fragments_b, fragments_b_transposed, swizzled
 
-K, V = 128, 128                  # K 64 or 128, V a multiple of 16
+K, V = 128, 128                  # K 64 or 128
 WARPS = 4                        # per block, 16 columns of S each; a divisor of V / 16
 STAGES = 2                       # tiles of as many chunks in shared memory, 1 or 2
 
 PLANE = CHUNK * CHUNK * 2        # bytes
-PREBUILT = [{"K": dim, "V": dim, "WARPS": warps, "STAGES": stages} for dim, warps in ((64, 4), (128, 4), (128, 8)) for stages in (1, 2)]
+PREBUILT = [{"K": dim, "V": dim, "WARPS": warps, "STAGES": stages}
+            for dim, warps in ((64, 4), (128, 4), (128, 8)) for stages in (1, 2)]
 
 
 @device
@@ -49,8 +51,9 @@ def load_stage(stage, qkv, q_vector, k_vector, row_stride, num_rows, transforms,
         cp_async_16_or_zero(plane + swizzled(row, vector, u32(2 * CHUNK)), transforms, unit * u32(4 * CHUNK * 8) + piece,
                             vector <= row >> u32(3))
     for i in consteval(range(0, CHUNK, 32 * WARPS)):
-        if u32(i) + tid < u32(CHUNK):
-            cp_async_16(stage + u32(4 * CHUNK * K + 4 * PLANE) + (u32(i) + tid) * u32(16), scales, unit * u32(CHUNK) + u32(i) + tid)
+        vector = u32(i) + tid
+        if vector < u32(CHUNK):
+            cp_async_16(stage + u32(4 * CHUNK * K + 4 * PLANE) + vector * u32(16), scales, unit * u32(CHUNK) + vector)
 
 
 @device
@@ -140,8 +143,9 @@ def store_state(S, state, first):
             store_u32x2(state, first + u32((8 * n + e) * (V // 2)), as_u32(S[n, e]), as_u32(S[n, 2 + e]))
 
 
-@kernel((ptr(bf16), ptr(bf16), ptr(f32), ptr(f32), ptr(i32), ptr(i32), ptr(bf16), u32, u32), threads=lambda WARPS, **_: 32 * WARPS,
-        constants=("K", "V", "WARPS", "STAGES"), shared=lambda K, STAGES, **_: STAGES * stage_bytes(K), prebuild=PREBUILT)
+@kernel((ptr(bf16), ptr(bf16), ptr(f32), ptr(f32), ptr(i32), ptr(i32), ptr(bf16), u32, u32),
+        threads=lambda WARPS, **_: 32 * WARPS, constants=("K", "V", "WARPS", "STAGES"), prebuild=PREBUILT,
+        shared=lambda K, STAGES, **_: STAGES * stage_bytes(K))
 def scan_kernel(qkv, transforms, scales, state, sequences, chunks, o, k_heads, per_k_head):
     """Block (part of V, value head, sequence). per_k_head: value heads that share a key head."""
     tid, lane, warp = u32(cuda.threadIdx.x), u32(cuda.threadIdx.x) & u32(31), u32(cuda.threadIdx.x) >> u32(5)
@@ -163,7 +167,7 @@ def scan_kernel(qkv, transforms, scales, state, sequences, chunks, o, k_heads, p
     load_stage(tiles, qkv, q_vector, k_vector, row_size >> u32(3), num_rows, transforms, scales, first_chunk * v_heads + head, tid)
     cp_async_commit()
     load_state(S, state, state_index(slot * v_heads + head, column, lane))
-    done, chunk = u32(0), first_chunk                                                  # rows, and the chunk they lead up to
+    done, chunk = u32(0), first_chunk                                                  # rows, and the chunk after them
     while done < num_rows:
         saved_slot = chunks[chunk * u32(2) + u32(1)]
         for j in consteval(range(8)):

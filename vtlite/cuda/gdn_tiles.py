@@ -15,13 +15,15 @@ def load_rows(tile, qkv, first_vector, row_stride, num_rows, tid):
     for i in consteval(range(CHUNK * K // 8 // (32 * WARPS))):
         piece = tid + u32(i * 32 * WARPS)
         row, vector = piece // u32(K // 8), piece % u32(K // 8)
-        cp_async_16_or_zero(tile + swizzled(row, vector, u32(2 * K)), qkv, first_vector + row * row_stride + vector, row < num_rows)
+        source = first_vector + row * row_stride + vector
+        cp_async_16_or_zero(tile + swizzled(row, vector, u32(2 * K)), qkv, source, row < num_rows)
 
 
 @device
 def accumulate(acc, j, a0, a1, a2, a3, b0, b1):
     """acc[j] += one step."""
-    acc[j, 0], acc[j, 1], acc[j, 2], acc[j, 3] = mma_m16n8k16_bf16(a0, a1, a2, a3, b0, b1, acc[j, 0], acc[j, 1], acc[j, 2], acc[j, 3])
+    acc[j, 0], acc[j, 1], acc[j, 2], acc[j, 3] = mma_m16n8k16_bf16(
+        a0, a1, a2, a3, b0, b1, acc[j, 0], acc[j, 1], acc[j, 2], acc[j, 3])
 
 
 @device
