@@ -135,7 +135,7 @@ def main() -> int:
             print(text, file=log, flush=True)
 
         ceilings = measure_ceilings(gpu)
-        say(f"{gpu}: copy {ceilings.copy_tbps:.2f} TB/s, read {ceilings.read_tbps:.2f} TB/s")
+        say(f"{gpu}: {ceilings}")
         rows = []
         for name, checks in chosen.items():
             for check in checks:

@@ -35,7 +35,7 @@ def test_a_failure_costs_no_other_result_and_its_traceback_is_kept(run):
     assert code == 1
     assert [(row["name"], row["ok"]) for row in result["rows"]] == [("norm.a", True), ("act.b", False), ("act.c", True)]
     assert result["rows"][1]["problem"] == "RuntimeError: planted"
-    assert result["meta"]["ceilings"] == {"copy_tbps": 3.0, "read_tbps": 4.0}
+    assert result["meta"]["ceilings"] == {"copy_tbps": 3.0, "read_tbps": 4.0, "matmul_tflops": None}
     assert "Traceback" in log and 'raise RuntimeError("planted")' in log
 
 

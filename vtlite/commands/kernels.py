@@ -171,13 +171,14 @@ def _time(args: argparse.Namespace) -> int:
     if gpu.name == "emulator":
         raise KernelsError("the emulator has no speed worth measuring: unset VTLITE_DEVICE on a machine with a GPU")
     ceilings = measure_ceilings(gpu)
-    print(f"{gpu.name} ({gpu.chip}): copy {ceilings.copy_tbps:.2f} TB/s, read {ceilings.read_tbps:.2f} TB/s")
+    matmul = f", matmul {ceilings.matmul_tflops:.0f} TFLOP/s" if ceilings.matmul_tflops else ""
+    print(f"{gpu.name} ({gpu.chip}): copy {ceilings.copy_tbps:.2f} TB/s, read {ceilings.read_tbps:.2f} TB/s{matmul}")
     rows = [time_op(gpu, spec, case, ceilings) for spec in specs for case in spec.bench_cases]
-    table = _table("op", "case", ">us", ">GB/s", ">share", "right")
+    table = _table("op", "case", ">us", ">rate", ">share", "right")
     for row in rows:
         case = " ".join(f"{name}={value}" for name, value in row["case"].items())
-        table.add_row(row["name"], case, f"{row['us']:.1f}", f"{row['bytes'] / row['us'] / 1e3:.0f}", f"{row['share']:.0%}",
-                      "yes" if row["ok"] else "NO")
+        rate = f"{row['bytes'] / row['us'] / 1e3:.0f} GB/s" if "bytes" in row else f"{row['flops'] / row['us'] / 1e6:.0f} TFLOP/s"
+        table.add_row(row["name"], case, f"{row['us']:.1f}", rate, f"{row['share']:.0%}", "yes" if row["ok"] else "NO")
     _show_table(table)
     if args.json:
         _write_json(args.json, {"ceilings": asdict(ceilings), "rows": rows})
