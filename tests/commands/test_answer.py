@@ -13,7 +13,7 @@ from vtlite.errors import VtliteError
 
 @pytest.fixture(scope="module")
 def llm(tiny_checkpoint):
-    return LLM(tiny_checkpoint("qwen3"), device="reference")
+    return LLM(tiny_checkpoint("qwen3"), device="cpu")
 
 
 def params(**given):
@@ -50,14 +50,14 @@ def test_a_second_ctrl_c_raises_but_never_within_a_step(llm, monkeypatch):
             signal.raise_signal(signal.SIGINT)
     assert not llm.engine.has_work
 
-    forward = llm.engine.model.forward
+    runner = llm.engine.loop.runner
 
-    def impatient(*arguments):
+    def impatient(batch, forward=runner.forward):
         for _ in range(3):
             signal.raise_signal(signal.SIGINT)
-        return forward(*arguments)
+        return forward(batch)
 
-    monkeypatch.setattr(llm.engine.model, "forward", impatient)
+    monkeypatch.setattr(runner, "forward", impatient)
     answer = Answer(llm.engine, llm.tokenizer.encode("Once"), params())
     list(answer)
     assert answer.interrupted and len(answer.output.token_ids) == 1
@@ -77,8 +77,14 @@ def test_the_end_of_the_context_and_a_stop_string_are_told_apart(llm):
 
 
 def test_logits_that_are_not_finite_are_an_error(llm, monkeypatch):
-    forward = llm.engine.model.forward
-    monkeypatch.setattr(llm.engine.model, "forward", lambda *arguments: forward(*arguments) * float("nan"))
+    runner = llm.engine.loop.runner
+
+    def corrupting(batch, forward=runner.forward):
+        result = forward(batch)
+        result.samples.valid[:] = False
+        return result
+
+    monkeypatch.setattr(runner, "forward", corrupting)
     with pytest.raises(VtliteError, match="not finite"):
         list(Answer(llm.engine, llm.tokenizer.encode("Once"), params()))
     assert not llm.engine.has_work

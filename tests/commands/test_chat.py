@@ -14,7 +14,7 @@ from vtlite.cli import main
 from vtlite.commands.chat import Conversation, _converse
 from vtlite.engine.llm import LLM
 
-GREEDY = ["--device", "reference", "--temperature", "0"]
+GREEDY = ["--device", "cpu", "--temperature", "0"]
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def chat(chat_checkpoint, monkeypatch, capsys):
 @pytest.fixture(scope="module")
 def answer(chat_checkpoint):
     """answer(prompt text) -> the eight greedy tokens after it, as text."""
-    llm = LLM(chat_checkpoint, device="reference")
+    llm = LLM(chat_checkpoint, device="cpu")
     params = llm.engine.sampling_params(temperature=0.0, max_tokens=8)
     return lambda prompt: llm.generate(prompt, params)[0].outputs[0].text
 
@@ -92,7 +92,7 @@ def test_neither_ctrl_c_at_the_prompt_nor_a_refused_message_ends_the_program(cha
         raise text
 
     monkeypatch.setattr("builtins.input", keyboard)
-    llm = LLM(chat_checkpoint, device="reference")
+    llm = LLM(chat_checkpoint, device="cpu")
     conversation = Conversation(llm, llm.engine.sampling_params(temperature=0.0, max_tokens=8))
     assert _converse(conversation) == 0
     assert [question["content"] for question, _ in conversation.turns] == ["hi"]
@@ -101,7 +101,7 @@ def test_neither_ctrl_c_at_the_prompt_nor_a_refused_message_ends_the_program(cha
     assert "maximum context length is 512 tokens" in captured.err
 
 
-SECONDS = 120           # after which something that should happen will not
+SECONDS = 240           # after which something that should happen will not
 IN_TERMINAL = """
 import fcntl, sys, termios, time
 from vtlite.cli import main

@@ -14,16 +14,16 @@ from vtlite.cli import main
 from vtlite.engine.llm import LLM
 from vtlite.engine.sync_loop import SyncLoop
 
-REFERENCE = ["--device", "reference"]
+CPU = ["--device", "cpu"]
 
 
 def generate(model, *arguments) -> int:
-    return main(["generate", str(model), *REFERENCE, *arguments])
+    return main(["generate", str(model), *CPU, *arguments])
 
 
 def expected(model, prompt_ids_of, **given):
     """The answer that the library gives."""
-    llm = LLM(model, device="reference")
+    llm = LLM(model, device="cpu")
     return llm.generate([prompt_ids_of(llm)], llm.engine.sampling_params(**given))[0]
 
 
@@ -169,7 +169,7 @@ def test_ctrl_c_keeps_what_was_said_and_is_exit_code_130(tiny_checkpoint, monkey
 
 
 def test_a_reader_that_has_left_ends_it_quietly(tiny_checkpoint):
-    command = [sys.executable, "-m", "vtlite", "generate", tiny_checkpoint("qwen3"), *REFERENCE, "--prompt", "Once", "--seed", "7"]
+    command = [sys.executable, "-m", "vtlite", "generate", tiny_checkpoint("qwen3"), *CPU, "--prompt", "Once", "--seed", "7"]
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE)

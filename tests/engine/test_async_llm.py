@@ -10,7 +10,7 @@ from vtlite.engine.async_llm import EngineDeadError
 from vtlite.engine.engine import Engine
 from vtlite.errors import RequestError
 
-SECONDS = 120           # after which something that should happen will not
+SECONDS = 240           # after which something that should happen will not
 
 
 @pytest.fixture

@@ -76,11 +76,12 @@ def test_cumulative_logprob_is_the_sum(llm):
     assert answer.cumulative_logprob == sum(at[t].logprob for at, t in zip(answer.logprobs, answer.token_ids))
 
 
-def test_engine_options_that_cannot_work_are_refused(tiny_checkpoint):
+def test_engine_options_that_cannot_work_are_refused(tiny_checkpoint, monkeypatch):
     directory = tiny_checkpoint("qwen3")
     with pytest.raises(ConfigError, match="max_model_len is 513, but the model was made for 512"):
         LLM(directory, device="cpu", max_model_len=513)
     with pytest.raises(ConfigError, match="a request of 100 tokens needs 26 KV blocks .* and 5 fit"):
         LLM(directory, device="cpu", max_model_len=100, block_size=4, num_blocks=5)
-    with pytest.raises(DeviceError, match="--device cpu"):
+    monkeypatch.setenv("VTLITE_DEVICE", "tpu")
+    with pytest.raises(DeviceError, match="VTLITE_DEVICE is 'tpu'"):
         LLM(directory, device="cuda")

@@ -21,7 +21,7 @@ from vtlite.serve.run import Server
 NAMES = ["tiny", "org/also-tiny"]
 MAX_MODEL_LEN = 128
 MAX_NUM_SEQS = 48
-SECONDS = 120           # after which something that should happen will not: far beyond what the slowest machine needs
+SECONDS = 240           # after which something that should happen will not: far beyond what the slowest machine needs
 TEMPLATE = ("{% if tools %}tools:{{ tools | tojson }}\n{% endif %}"
             "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>\n{% endfor %}"
             "{% if add_generation_prompt %}<assistant>{% endif %}{{ enable_thinking }}{{ reasoning_effort }}")
@@ -32,6 +32,7 @@ class Gate:
 
     def __init__(self):
         self._steps, self._changed = math.inf, threading.Condition()
+        self.holds = False                              # the engine stands here
 
     def open(self) -> None:
         self._set(math.inf)
@@ -45,7 +46,9 @@ class Gate:
 
     def pass_one(self) -> None:
         with self._changed:
+            self.holds = self._steps <= 0
             self._changed.wait_for(lambda: self._steps > 0)
+            self.holds = False
             self._steps -= 1
 
     def _set(self, steps: float) -> None:
@@ -58,7 +61,7 @@ class LiveServer:
     """A server in a thread of this process, its engine at hand and stepping as its `gate` lets it."""
 
     def __init__(self, directory, **options):
-        options = {"device": "reference", "max_model_len": MAX_MODEL_LEN, "max_num_seqs": MAX_NUM_SEQS,
+        options = {"device": "cpu", "max_model_len": MAX_MODEL_LEN, "max_num_seqs": MAX_NUM_SEQS,
                    "num_blocks": 400} | options
         api_key = options.pop("api_key", None)
         self.engine = Engine(directory, EngineConfig(**options))

@@ -70,7 +70,8 @@ def test_a_shutdown_tells_running_requests_and_waits_for_none(checkpoint, logged
         live.gate.let(1)
         with live.http.stream("POST", "/v1/completions", json=LONG | {"stream": True, "return_token_ids": True}) as response:
             lines = response.iter_lines()
-            next(lines)                                                    # the engine waits in its second step
+            next(lines)
+            wait_until(lambda: live.gate.holds)
             whole.start()
             wait_until(lambda: live.num_inbox == 1)                        # the other request
             live.server.should_exit = True
