@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from vtlite import elementary
-from vtlite.cuda.lang import INFINITE_QUARTER, quarter_of_one_plus_exp_minus, quick, quotient, reciprocal
+from vtlite.cuda.lang import quarter_of_one_plus_exp_minus, quick, quotient, reciprocal
 from vtlite.cuda.lang.primitive import COMPILED_AS
+from vtlite.cuda.lang.quick import INFINITE_QUARTER
 
 f32, u32 = np.float32, np.uint32
 BFLOATS = (np.arange(1 << 16, dtype=u32) << u32(16)).view(f32)                    # every bf16, NaN and infinity included
