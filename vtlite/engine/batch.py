@@ -60,6 +60,7 @@ class Batch:
     block_table: np.ndarray          # [S, blocks] i32, padded with the null block 0
     slot_mapping: np.ndarray         # [T] i64: block * block_size + row
     state_slots: np.ndarray          # [S] i64: where each sequence's recurrent state lies
+    is_generated: np.ndarray         # [S] bool: whose tokens of this step come after its prompt
     logits_indices: np.ndarray       # [L] i64: rows of T whose logits are needed, ascending
     sample_indices: np.ndarray       # [S'] i64: rows of L from which a token is drawn
     sampling: SamplingBatch          # of S' rows
@@ -105,6 +106,7 @@ def build(plan: Plan, block_size: int) -> Batch:
         block_table=block_table,
         slot_mapping=block_table[row_request, positions // block_size].astype(np.int64) * block_size + positions % block_size,
         state_slots=np.array([r.state_slot for r in requests], np.int64),
+        is_generated=ends > [r.prompt_len for r in requests],
         logits_indices=np.array(logits_rows, np.int64),
         sample_indices=np.array(sample_indices, np.int64),
         sampling=_sampling(sampled),
