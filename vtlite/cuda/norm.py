@@ -176,7 +176,7 @@ def rms_norm(x, weight, eps: float, zero_centered: bool = False, *, out=None):
     need_contiguous(weight=weight, out=y)
     constants, rows, grid = _rows(x)
     current().launch(rms_norm_kernel.specialize(**constants, ZERO_CENTERED=zero_centered), grid,
-                     x, weight, y, eps, rows, rows // len(x), vectors_between_tokens("x", x))
+                     x, weight, y, eps, rows, rows // max(len(x), 1), vectors_between_tokens("x", x))
     return y
 
 

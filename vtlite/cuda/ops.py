@@ -9,6 +9,7 @@ from vtlite.cuda.attention import paged_attention
 from vtlite.cuda.embed import embedding, gather_rows
 from vtlite.cuda.gdn import gated_delta_net
 from vtlite.cuda.kv_cache import write_kv
+from vtlite.cuda.linear import linear
 from vtlite.cuda.norm import add_rms_norm, gated_rms_norm, rms_norm
 from vtlite.cuda.rope import rope_cos_sin, rotary
 from vtlite.cuda.sampling import sample, token_logprobs
@@ -16,6 +17,6 @@ from vtlite.cuda.uniform import uniform
 from vtlite.reference import Samples
 
 __all__ = [
-    "Samples", "add_rms_norm", "embedding", "gated_delta_net", "gated_rms_norm", "gather_rows", "gelu_tanh_and_mul", "paged_attention",
+    "Samples", "add_rms_norm", "embedding", "gated_delta_net", "gated_rms_norm", "gather_rows", "gelu_tanh_and_mul", "linear", "paged_attention",
     "rms_norm", "rope_cos_sin", "rotary", "sample", "sigmoid_gate", "silu_and_mul", "token_logprobs", "uniform", "write_kv",
 ]

@@ -48,8 +48,10 @@ class DeviceRunner:
         self._state_arrays = [array for layer in self.states for array in layer]
         self._saved: dict[tuple[str, int], tuple[list[np.ndarray], list[np.ndarray]]] = {}
         self._max_model_len, self._enforce_eager = max_model_len, config.enforce_eager
-        self._results = device.zeros((_results(max_rows, min(config.max_logprobs, model.config.vocab_size)).nbytes,), np.uint8)
-        self._drawn = _results(max_rows, 0).views(self._results).token_ids
+        self._most_logprobs = min(config.max_logprobs, model.config.vocab_size)
+        rows = _bucket_of(max_rows)
+        self._results = device.zeros((_results(rows, self._most_logprobs).nbytes,), np.uint8)
+        self._drawn = _results(rows, 0).views(self._results).token_ids
         self._drawn_rows: dict[Request, int] = {}                # who drew in the last step, and in which of its rows
         self._decode_steps: dict[tuple, DecodeStep] = {}
         self._last_key: tuple | None = None                      # of the last decode step
@@ -100,9 +102,9 @@ class DeviceRunner:
         sampling = with_prompt_rows(batch)
         table, values = pack(sampling, self.model.config.vocab_size)
         self._refer_to_drawn(batch)
-        key = self._bucket(batch, sampling.num_logprobs, len(values))
+        num_rows, num_logprobs = len(batch.logits_indices), min(sampling.num_logprobs, self._most_logprobs)
+        key = self._bucket(batch, num_logprobs, len(values))
         if key is None:
-            num_rows, num_logprobs = len(batch.logits_indices), sampling.num_logprobs
             with self.device.step():
                 inputs = StepInputs(len(batch.input_ids), len(batch.seq_lens), batch.block_table.shape[1], num_rows, COLUMNS, len(values))
                 inputs.load(batch, table, values)
@@ -129,7 +131,7 @@ class DeviceRunner:
             return None
         context = min(max(_power_of_two(int(batch.seq_lens.max())), SHORTEST_CONTEXT), self._max_model_len)
         top = next((n for n in TOP_LOGPROBS if n >= num_logprobs), num_logprobs)
-        return _bucket_of(num_seqs), context, min(top, self.model.config.vocab_size), max(_power_of_two(num_values), FEWEST_VALUES)
+        return _bucket_of(num_seqs), context, min(top, self._most_logprobs), max(_power_of_two(num_values), FEWEST_VALUES)
 
     def _decode(self, key: tuple, batch: Batch, table: np.ndarray, values: np.ndarray) -> None:
         num_seqs, context, num_logprobs, num_values = self._last_key = key
@@ -170,7 +172,6 @@ class DeviceRunner:
         samples = Samples(*(array[batch.sample_indices] for array in everything))
         prompt = tuple(array[batch.prompt_indices] for array in everything[2:]) if len(batch.prompt_indices) else None
         return StepResult(samples, prompt)
-
 
     def time_decode_step(self, repeats: int = 20) -> tuple[float, list[tuple[str, float]]]:
         """Seconds of the last decode step's graph on the device, and of its kernels by name, which add up to it.

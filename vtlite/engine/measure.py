@@ -120,6 +120,8 @@ def step_by_part(engine: Engine, input_len: int, concurrency: int) -> tuple[floa
         if engine.device is None:
             return _by_operation(engine)
         seconds = statistics.median(_seconds(engine.step) for _ in range(TIMED_STEPS))
+        if engine.config.enforce_eager:
+            return seconds, [("kernels launched one by one, and the host's work", seconds)]
         graph_seconds, parts = engine.loop.runner.time_decode_step()
         return seconds, [*parts, ("host, and copies to and from the device", seconds - graph_seconds)]
     finally:
@@ -133,6 +135,8 @@ def _by_operation(engine: Engine) -> tuple[float, list[tuple[str, float]]]:
     runner.ops = model.ops = timed
     try:
         with tap.collect(lambda name, array: None):               # the model itself, not a recording of it
+            engine.step()
+            timed.seconds.clear()
             seconds = statistics.mean(_seconds(engine.step) for _ in range(TIMED_STEPS))
     finally:
         runner.ops = model.ops = ops
