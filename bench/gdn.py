@@ -143,10 +143,11 @@ def fla(Hv: int) -> list[dict]:
     except ImportError:
         return []
 
-    def tensors(S: int, T: int) -> tuple:
+    def tensors(S: int, T: int) -> dict:
         q, k = torch.randn(2, S, T, Hk, K, device="cuda", dtype=torch.bfloat16)
         v = torch.randn(S, T, Hv, V, device="cuda", dtype=torch.bfloat16)
-        return q, k, v, -torch.rand(S, T, Hv, device="cuda"), torch.rand(S, T, Hv, device="cuda")
+        g, beta = -torch.rand(S, T, Hv, device="cuda"), torch.rand(S, T, Hv, device="cuda")
+        return {"q": q, "k": k, "v": v, "g": g, "beta": beta, "output_final_state": True, "use_qk_l2norm_in_kernel": True}
 
     def time(run) -> float:
         run()
@@ -164,15 +165,15 @@ def fla(Hv: int) -> list[dict]:
             times.append(start.elapsed_time(end) * 1e3)
         return round(statistics.median(times), 2)
 
-    rows, options = [], {"output_final_state": True, "use_qk_l2norm_in_kernel": True}
+    rows = []
     for S, T in PREFILL:
         starts = torch.tensor(gdn.ragged(T, S), device="cuda", dtype=torch.long)
         arguments, state = tensors(1, T), torch.zeros(S, Hv, K, V, device="cuda")
-        us = time(lambda: chunk_gated_delta_rule(*arguments, initial_state=state, cu_seqlens=starts, **options))
+        us = time(lambda: chunk_gated_delta_rule(**arguments, initial_state=state, cu_seqlens=starts))
         rows.append({"name": "peer.fla.prefill", "case": {"S": S, "T": T, "Hv": Hv}, "us": us, "ok": True})
     for S in (1, 32, 128):
         sets = max(2, -(-STATES // (S * Hv * K * V * 4)))
         arguments, states = tensors(S, 1), torch.zeros(sets, S, Hv, K, V, device="cuda")
-        us = time(lambda: [fused_recurrent_gated_delta_rule(*arguments, initial_state=s, **options) for s in states]) / sets
+        us = time(lambda: [fused_recurrent_gated_delta_rule(**arguments, initial_state=s) for s in states]) / sets
         rows.append({"name": "peer.fla.decode", "case": {"S": S, "Hv": Hv}, "us": round(us, 2), "ok": True})
     return rows

@@ -19,8 +19,8 @@ from vtlite.cuda.gdn_gates import log_decay, share
 from vtlite.cuda.gdn_tiles import CHUNK, accumulate, load_rows, low_part
 from vtlite.cuda.kernel import device, kernel
 from vtlite.cuda.lang import (bf16, bf16x2_high, bf16x2_low, consteval, cp_async_commit, cp_async_wait, cuda, f32,
-                              f32_to_bf16x2, fma, i32, load_shared_u32x4, mul, ptr, select,
-                              shared_address, shfl_idx, shfl_up, store_u32, store_u32x4, u32, u32_as_f32)
+                              f32_to_bf16x2, fma, i32, load_shared_u32x4, mul, ptr, select, shared_address, shfl_idx,
+                              shfl_up, store_u32, store_u32x4, u32, u32_as_f32)
 from vtlite.cuda.tiles import fragment_a, fragments_b, swizzled
 from vtlite.elementary import exp, rsqrt
 from vtlite.reference.gdn import L2_EPS
@@ -30,6 +30,7 @@ COLUMN = 68                      # f32 from one column of A in shared memory to 
 K = 128                          # 64 or 128
 WARPS = 4                        # of 16 rows each
 MOST_SHARED_KEYS = 8             # value heads per key head
+
 PLANE = CHUNK * CHUNK
 
 

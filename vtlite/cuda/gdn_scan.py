@@ -13,15 +13,15 @@ D^T B^T, D^T k. Warps never meet but to share the tiles. Row g of a fragment is 
 Precision: k and q are exact in bf16; S, R, D, T and B enter the tensor core as hi + lo, two bf16 with 16 bits together.
 Order: steps of k16 ascending; within a step hi, then lo (S and D against k or q), or hi hi, lo hi, hi lo (R T and D B).
 A sequence's bits depend on it alone, and not on where a batch cuts it, as long as it is between chunks.
-Bytes: 65 KiB per chunk and block (K = 128), q and k of them mostly from L2; bound by the tensor core, 504 products of 16 x 8 x 16
-per chunk and warp.
+Bytes: 65 KiB per chunk and block (K = 128), mostly from L2; bound by the tensor core: 504 steps per chunk and warp, in a chain of
+products that nothing shortens but fewer columns per multiprocessor.
 """
 
 from vtlite.cuda.gdn_tiles import CHUNK, accumulate, load_rows, low_part
 from vtlite.cuda.kernel import device, kernel
-from vtlite.cuda.lang import (as_u32, bf16, bf16x2_high, bf16x2_low, consteval, cp_async_16, cp_async_16_or_zero, cp_async_commit,
-                              cp_async_wait, cuda, f32, f32_to_bf16x2, fma, i32, load_u32,
-                              load_u32x2, mul, ptr, shared_address, store_u32, store_u32x2, u32, u32_as_f32)
+from vtlite.cuda.lang import (as_u32, bf16, bf16x2_high, bf16x2_low, consteval, cp_async_16, cp_async_16_or_zero,
+                              cp_async_commit, cp_async_wait, cuda, f32, f32_to_bf16x2, fma, i32, load_u32, load_u32x2, mul,
+                              ptr, shared_address, store_u32, store_u32x2, u32, u32_as_f32)
 from vtlite.cuda.tiles import fragments_b, fragments_b_transposed, swizzled
 
 K, V = 128, 128                  # K 64 or 128
