@@ -38,10 +38,11 @@ def main() -> None:
 
     batch = SimpleNamespace(query_start_loc=np.array([0, 1]), seq_lens=np.array([1]), state_slots=np.array([0]),
                             block_table=np.zeros((1, 1), np.int32))
+    cpu.gated_delta_rule(zeros(1, 1, 8), zeros(1, 1, 8), zeros(1, 1, 8), zeros(1, 1), zeros(1, 1), zeros(1, 1, 8, 8), batch)
+    cpu.gdn_gates(zeros(1, 1), zeros(1, 1), zeros(1), zeros(1))
     cpu.paged_attention(zeros(1, 2, 8), zeros(2, 1, 8, 2, 8), batch, 1.0)
     gumbel_noise(0, 0, np.arange(4))
     filter_ids(zeros(4), 0, 0.5, 0.0)
-    cpu.gated_delta_rule(zeros(1, 1, 8), zeros(1, 1, 8), zeros(1, 1, 8), zeros(1, 1), zeros(1, 1), zeros(1, 1, 8, 8), batch)
     cpu.silu_and_mul(zeros(1, 8))
 
 

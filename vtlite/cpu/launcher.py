@@ -46,14 +46,14 @@ def num_threads() -> int:
 def launch(calls: np.ndarray, num_calls: int, parallel: bool = True) -> None:
     """Make `num_calls` calls; if `parallel`, other threads help, unless they are at work for another caller."""
     counters = np.zeros(num_calls * LINE, np.int64)
-    if parallel and num_threads() > 1 and _in_use.acquire(blocking=False):
-        try:
+    together = parallel and num_threads() > 1 and _in_use.acquire(blocking=False)
+    try:
+        if together:
             _wake_helpers()
-            _make_with_helpers(calls, counters, _board)
-        finally:
+        _make(calls, counters, _board, together)
+    finally:
+        if together:
             _in_use.release()
-    else:
-        _take_part(calls, counters)
 
 
 def _wake_helpers() -> None:
@@ -77,15 +77,17 @@ def _help_for_ever() -> None:
 
 
 @njit(nogil=True, cache=True)
-def _make_with_helpers(calls, counters, board):
-    board[CALLS], board[SIZE], board[COUNTERS] = calls.ctypes.data, calls.size, counters.ctypes.data
-    _exchange(board, OPEN, 1)
+def _make(calls, counters, board, together):
+    if together:
+        board[CALLS], board[SIZE], board[COUNTERS] = calls.ctypes.data, calls.size, counters.ctypes.data
+        _exchange(board, OPEN, 1)
     _take_part(calls, counters)
-    _exchange(board, OPEN, 0)
-    spins = 0
-    while _read(board, INSIDE):                 # they may still look at the two arrays
-        spins += 1
-        _pause(spins > SPINS_BEFORE_YIELD)
+    if together:
+        _exchange(board, OPEN, 0)
+        spins = 0
+        while _read(board, INSIDE):             # they may still look at the two arrays
+            spins += 1
+            _pause(spins > SPINS_BEFORE_YIELD)
 
 
 @njit(nogil=True, cache=True)
@@ -105,7 +107,7 @@ def _help(board):
     _add(board, AWAKE, -1)
 
 
-@njit(nogil=True, cache=True)
+@njit
 def _take_part(calls, counters):
     i = counter = 0
     while i < calls.size:
@@ -191,4 +193,4 @@ def _element(context, builder, signature, args, position):
 
 def compiled_before() -> bool:
     """Whether Numba's cache holds the launcher, which stands for all kernels."""
-    return any(Path(_take_part.stats.cache_path).glob("launcher._take_part-*.nbi"))
+    return any(Path(_make.stats.cache_path).glob("launcher._make-*.nbi"))
