@@ -11,9 +11,6 @@ _LLAMA = COMMON | {"architectures": ["LlamaForCausalLM"], "model_type": "llama",
                    "rope_theta": 10000.0}
 
 DEVICE = Family("device", {
-    "one_layer": _QWEN3 | {           # the least that the emulator can be asked to run
-        "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 1,
-        "num_key_value_heads": 1, "tie_word_embeddings": True},
     "two_layers": _QWEN3 | {
         "hidden_size": 128, "intermediate_size": 328, "num_hidden_layers": 2, "num_attention_heads": 6,
         "num_key_value_heads": 2, "tie_word_embeddings": False, "max_position_embeddings": 4096},
