@@ -29,7 +29,7 @@ def test_a_sound_installation_would_run_and_is_described(examine):
     code, checks, uses = examine()
     assert code == 0 and uses[MAIN_COMMAND]["ok"]
     assert checks["numpy"]["found"] == np.__version__
-    assert "threading layer" in checks["numba"]["found"]
+    assert "threads (VTLITE_NUM_THREADS" in checks["numba"]["found"]
     assert "GiB free" in checks["memory"]["found"]
     assert all(check["ok"] or check["next"] for check in checks.values()), "what is missing has a next action"
 

@@ -94,14 +94,8 @@ def _numba() -> Check:
     check = _import("numba")
     if not check.ok:
         return check
-    from numba import config
-    for layer in config.THREADING_LAYER_PRIORITY:        # the one that numba will choose: the first that loads
-        try:
-            import_module(f"numba.np.ufunc.{layer if layer == 'workqueue' else f'{layer}pool'}")
-            break
-        except ImportError:
-            continue
-    return Check("numba", True, f"{check.found}, {config.NUMBA_NUM_THREADS} threads, threading layer {layer}")
+    from vtlite.engine.device import cpu_threads
+    return Check("numba", True, f"{check.found}, {cpu_threads()} threads (VTLITE_NUM_THREADS changes that)")
 
 
 def _base_packages() -> Check:

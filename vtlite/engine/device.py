@@ -54,6 +54,12 @@ def select_wing(device: str) -> Wing:
     return Wing(ops, np.dtype(np.float32))
 
 
+def cpu_threads() -> int:
+    """Threads that share the work on a CPU."""
+    from vtlite.cpu.launcher import num_threads
+    return num_threads()
+
+
 def gpu_is_there() -> bool:
     """Whether a GPU can be opened here. Where something for it is installed but does not work, the log says what."""
     if os.environ.get("VTLITE_DEVICE") == "emulator" or find_spec("cuda") is None or find_spec("cuda.bindings") is None:
