@@ -13,6 +13,7 @@ import numpy as np
 from vtlite import tap
 from vtlite.config import EngineConfig
 from vtlite.cuda.embed import check_ids, fill_drawn
+from vtlite.cuda.gdn_plan import StepPlan, plan_step
 from vtlite.cuda.sampling import sample_rows
 from vtlite.cuda.sampling_rows import COLUMNS, pack
 from vtlite.engine.batch import Batch, with_prompt_rows
@@ -108,7 +109,7 @@ class DeviceRunner:
             with self.device.step():
                 inputs = StepInputs(len(batch.input_ids), len(batch.seq_lens), batch.block_table.shape[1], num_rows, COLUMNS, len(values))
                 inputs.load(batch, table, values)
-                self._run(inputs, self.device.array(inputs.buffer), int(batch.seq_lens.max()), num_logprobs)
+                self._run(inputs, self.device.array(inputs.buffer), num_logprobs, batch.is_generated)
         else:
             num_rows, num_logprobs = key[0], key[2]
             self._decode(key, batch, table, values)
@@ -125,8 +126,7 @@ class DeviceRunner:
     def _bucket(self, batch: Batch, num_logprobs: int, num_values: int) -> tuple | None:
         """(sequences, context, logprobs, values) of the graph that fits a decode step; None if the step is none."""
         num_seqs = len(batch.seq_lens)
-        generated = all(request.num_computed_tokens > request.prompt_len for request in batch.sampled)
-        if (self._enforce_eager or tap.is_open() or not generated
+        if (self._enforce_eager or tap.is_open() or not batch.is_generated.all()
                 or not num_seqs == len(batch.sampled) == len(batch.input_ids) == len(batch.logits_indices)):
             return None
         context = min(max(_power_of_two(int(batch.seq_lens.max())), SHORTEST_CONTEXT), self._max_model_len)
@@ -146,15 +146,18 @@ class DeviceRunner:
             step.graph.replay()
             return
         with self.device.step():
-            self._run(inputs, step.buffer, context, num_logprobs, is_decode=True)                  # kernels load here, not in the graph
+            self._run(inputs, step.buffer, num_logprobs)                           # kernels load here, not in the graph
         with self.device.step(), self.device.capture() as step.graph:
-            self._run(inputs, step.buffer, context, num_logprobs, is_decode=True)
+            self._run(inputs, step.buffer, num_logprobs)
 
-    def _run(self, inputs: StepInputs, buffer, max_seq_len: int, num_logprobs: int, is_decode: bool = False) -> None:
-        """Model and sampler over the inputs in `buffer`; what is drawn goes to the results."""
-        arrays = inputs.layout.views(buffer)
-        lengths = np.diff(inputs.host.query_start_loc)
-        batch = SimpleNamespace(**vars(arrays), max_query_len=int(lengths.max()), max_seq_len=max_seq_len, is_decode=is_decode)
+    def _run(self, inputs: StepInputs, buffer, num_logprobs: int, is_generated: np.ndarray | None = None) -> None:
+        """Model and sampler over the inputs in `buffer`; what is drawn goes to the results. `is_generated` [S] is None in a
+        decode step, where all are."""
+        arrays, host = inputs.layout.views(buffer), inputs.host
+        delta_net = StepPlan(arrays.token_rows, arrays.state_slots, None)
+        if self.states and is_generated is not None:
+            delta_net = plan_step(host.query_start_loc, host.seq_lens, host.state_slots, is_generated).on(self.device)
+        batch = SimpleNamespace(**vars(arrays), delta_net=delta_net, is_decode=False)              # the plan says it all
         fill_drawn(batch.input_ids, self._drawn)
         logits = self.model.forward(batch, self.kv_cache, self.states)
         rows, top = len(logits), max(num_logprobs, 0)
@@ -179,11 +182,11 @@ class DeviceRunner:
         They are timed in a second graph, with an event after each launch. What the events cost is shared evenly.
         States of sequences move on at each repetition, so nothing of the requests in it can be used afterwards.
         """
-        step, (_, context, num_logprobs, _) = self._decode_steps[self._last_key], self._last_key
+        step, num_logprobs = self._decode_steps[self._last_key], self._last_key[2]
         total = statistics.median(self.device.elapsed_us(step.graph.replay) for _ in range(repeats))
         with self.device.step(), self.device.timeline() as timeline, self.device.capture() as graph:
             timeline.start()
-            self._run(step.inputs, step.buffer, context, num_logprobs, is_decode=True)
+            self._run(step.inputs, step.buffer, num_logprobs)
         runs = []
         for _ in range(repeats):
             graph.replay()

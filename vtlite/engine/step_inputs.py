@@ -41,10 +41,11 @@ class StepInputs:
         self.layout = Layout(
             input_ids=((num_tokens,), np.int64), positions=((num_tokens,), np.int64), slot_mapping=((num_tokens,), np.int64),
             logits_indices=((num_logits,), np.int64), query_start_loc=((num_seqs + 1,), np.int64), seq_lens=((num_seqs,), np.int64),
-            state_slots=((num_seqs,), np.int64), table=((num_logits, table_columns), np.uint32),
+            state_slots=((num_seqs,), np.int64), token_rows=((num_seqs,), np.int32), table=((num_logits, table_columns), np.uint32),
             block_table=((num_seqs, num_blocks), np.int32), values=((num_values,), np.uint32))
         self.buffer = np.zeros(self.layout.nbytes, np.uint8)
         self.host = self.layout.views(self.buffer)
+        self.host.token_rows[:] = np.arange(num_seqs)          # where the tokens of a decode step are
         self.num_bytes = 0                        # of the buffer that the last load filled
 
     def load(self, batch: Batch, table: np.ndarray, values: np.ndarray) -> None:
