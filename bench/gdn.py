@@ -65,7 +65,7 @@ class Decode:
 def decode(gpu, ceilings: Ceilings, S: int, Hv: int) -> list[dict]:
     work = Decode(gpu, S, Hv)
     ok, num_bytes = work.is_right(), 8 * S * Hv * K * V
-    launches = {f"v_tile {tile}": lambda i, tile=tile: work.rule(i, v_tile=tile) for tile in (32, 64, 128)}
+    launches = {f"v_tile {tile}": lambda i, tile=tile: work.rule(i, v_tile=tile) for tile in (32, 64)}
     if S > 1:
         launches["with convolution"] = _with_convolution(gpu, work)
     rows = []

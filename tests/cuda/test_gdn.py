@@ -108,7 +108,7 @@ def test_choices_of_speed_change_no_bit(rng):
             host = gdn.random_inputs(rng, 3, 3, **dims)
             step = {"token_rows": np.arange(3, dtype=np.int32), "state_slots": np.array([1, 0, 3])}
             wanted = expected(gdn_in_numpy.decode, host, *step.values())
-            for v_tile in (32, 64, dims["V"]):
+            for v_tile in (32, 64):
                 assert_same(launched(gpu, gdn.decode, host, step, v_tile=v_tile), wanted)
 
 

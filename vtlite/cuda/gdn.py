@@ -72,7 +72,7 @@ def decode(qkv, a, b, A_log, dt_bias, state, token_rows, state_slots, *, out, v_
     need_contiguous(qkv=qkv, state=state, out=out)
     Hk, Hv, K, V = _dims(qkv, state)
     if v_tile is None:
-        v_tile = V if len(state_slots) * Hv >= 4 * current().num_sms else 32
+        v_tile = min(V, 64) if len(state_slots) * Hv >= 4 * current().num_sms else 32
     current().launch(gdn_decode.decode_kernel.specialize(K=K, V=V, V_TILE=v_tile), (V // v_tile, Hv, len(state_slots)),
                      qkv, a, b, A_log, dt_bias, state, token_rows, state_slots, out, Hk, Hv // Hk, _gate_stride(a, b))
 

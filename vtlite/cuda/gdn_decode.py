@@ -21,9 +21,9 @@ from vtlite.reference.gdn import L2_EPS
 ROWS = 16                        # of S per thread, times 4 columns: 64 registers
 
 K, V = 128, 128                  # K 64 or 128, V a multiple of 4
-V_TILE = 32                      # columns of S per block, a divisor of V
+V_TILE = 32                      # columns of S per block, 32 or 64
 
-PREBUILT = [{"K": dim, "V": dim, "V_TILE": tile} for dim, tile in ((64, 32), (64, 64), (128, 32), (128, 64), (128, 128))]
+PREBUILT = [{"K": dim, "V": dim, "V_TILE": tile} for dim in (64, 128) for tile in (32, 64)]
 
 
 @device
@@ -52,7 +52,7 @@ def length(squares):
 
 @kernel((ptr(bf16), ptr(bf16), ptr(bf16), ptr(f32), ptr(f32), ptr(f32), ptr(i32), ptr(i64), ptr(bf16), u32, u32, u32),
         threads=lambda K, V_TILE, **_: V_TILE // 4 * (K // ROWS), constants=("K", "V", "V_TILE"),
-        min_blocks=lambda V_TILE, **_: 256 // V_TILE, prebuild=PREBUILT)
+        min_blocks=lambda V_TILE, **_: 192 // V_TILE, prebuild=PREBUILT)
 def decode_kernel(qkv, a, b, A_log, dt_bias, state, token_rows, state_slots, o, k_heads, per_k_head, gate_stride):
     """Block (part of V, value head, sequence s, whose token is row token_rows[s]). per_k_head: value heads that share a key head.
     gate_stride: elements from one token of a, and of b, to the next."""
