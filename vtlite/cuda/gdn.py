@@ -27,13 +27,12 @@ SHARED_MEMORY = {"sm_80": 163 << 10, "sm_86": 99 << 10, "sm_89": 99 << 10, "sm_1
 def gated_delta_net(qkv, a, b, weight, A_log, dt_bias, conv_state, state, batch, *, out=None):
     """qkv [T, C] bf16 before the convolution -> o [T, Hv, V] bf16; weight [4, C], A_log, dt_bias [Hv] f32, the rest as below.
 
-    batch: query_start_loc [S + 1] i32 and state_slots [S] i64 if `is_decode`, one generated token of each sequence; else
-    `delta_net`, the step's gdn_plan.StepPlan on the device. qkv, a and b may leave gaps between rows.
+    batch.delta_net is the step's gdn_plan.StepPlan on the device. qkv, a and b may leave gaps between rows.
     """
     convolved = current().empty(qkv.shape, bf16)
     o = current().empty((len(qkv), state.shape[1], state.shape[3]), bf16) if out is None else out
     gates = a, b, A_log, dt_bias
-    rows, slots, chunks = (batch.query_start_loc, batch.state_slots, None) if batch.is_decode else batch.delta_net
+    rows, slots, chunks = batch.delta_net
     if slots is not None:
         conv_step(qkv, weight, conv_state, rows, slots, out=convolved)
         decode(convolved, *gates, state, rows, slots, out=o)

@@ -54,7 +54,7 @@ def plan_chunks(query_start_loc: np.ndarray, seq_lens: np.ndarray, state_slots: 
 
 
 class StepPlan(NamedTuple):
-    """What a step that is not all decode has for gated delta nets: generated tokens, and parts of prompts."""
+    """What a step has for gated delta nets: generated tokens, and parts of prompts."""
 
     token_rows: np.ndarray | None            # [G] i32, the rows of generated tokens; None if there are none
     state_slots: np.ndarray | None           # [G] i64
