@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vtlite.cuda import linear_skinny, linear_tiled, sm_90
+from vtlite.cuda import linear_skinny, linear_tiled, linear_wgmma, sm_90
 from vtlite.cuda.kernel import Specialized
 from vtlite.cuda.lang import bf16, u16
 from vtlite.cuda.linear import linear
@@ -44,7 +44,9 @@ def others(T: int, N: int) -> dict[str, Specialized]:
     if T > linear_skinny.MOST_ROWS:
         tiles = {"tile 128x256": linear_tiled.LARGE, "tile 128x256, 4 stages": linear_tiled.LARGE | {"STAGES": 4},
                  "tile 128x128": linear_tiled.MEDIUM, "tile 64x128": linear_tiled.SMALL}
-        return {name: linear_tiled.linear_tiled_kernel.specialize(**tile) for name, tile in tiles.items()}
+        return ({name: linear_tiled.linear_tiled_kernel.specialize(**tile) for name, tile in tiles.items()}
+                | {f"wgmma 128x{tile['TILE_N']}": linear_wgmma.linear_wgmma_kernel.specialize(**tile)
+                   for tile in (linear_wgmma.LARGE, linear_wgmma.SMALL)})
     if T not in TUNED:
         return {}
     base = linear_skinny.chosen(T, N, 1)

@@ -6,31 +6,38 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cuda.conftest import DEVICES, marks
-from vtlite.cuda import linear as rooms
-from vtlite.cuda import linear_skinny, linear_tiled, sm_90
+from vtlite.cuda import linear as linear_room
+from vtlite.cuda import sm_90
 from vtlite.cuda.activation import silu_and_mul
 from vtlite.cuda.emulated_device import EmulatedDevice
 from vtlite.cuda.lang import bf16, f32, u16
-from vtlite.cuda.linear import linear, linear_silu_and_mul
+from vtlite.cuda.linear import SPECS, linear, linear_silu_and_mul
+from vtlite.cuda.linear_epilogue import OUT_F32
+from vtlite.cuda.linear_skinny import MOST_ROWS, linear_skinny_kernel
+from vtlite.cuda.linear_tiled import linear_tiled_kernel
+from vtlite.cuda.linear_wgmma import linear_wgmma_kernel
 from vtlite.errors import DeviceError
 from vtlite.opspec import Trial, case_name
 
-LINEAR, PREFILL, GATED = rooms.SPECS
+LINEAR, PREFILL, GATED = SPECS
 COLUMNS = 24                            # of the outputs of real sizes, what is checked
 SMALL = 50_000                          # products
 
 
 def pytest_generate_tests(metafunc):
-    """Every case on a GPU; on the emulator the small ones, with those that test_ops.py spares it."""
+    """Every case on a GPU, those of many rows also by wgmma; on the emulator the small ones, with one that test_ops.py spares it."""
     if "op" in metafunc.fixturenames:
-        cases = [(label, spec, case) for label in DEVICES for spec in rooms.SPECS for case in (*spec.cases, *spec.gpu_cases)
-                 if label == "gpu" or case["T"] * case["N"] * case["K"] < SMALL]
-        metafunc.parametrize("device, op", [pytest.param(label, (spec, case), id=f"{spec.name}-{case_name(case)}-{label}", marks=marks(label))
-                                            for label, spec, case in cases], indirect=["device"])
+        cases = [(label, spec, case, wgmma) for label in DEVICES for spec in SPECS for case in (*spec.cases, *spec.gpu_cases)
+                 for wgmma in (False, True) if label == "gpu" and (case["T"] > MOST_ROWS or not wgmma)
+                 or case["T"] * case["N"] * case["K"] < SMALL and not wgmma]
+        metafunc.parametrize("device, op", [
+            pytest.param(label, (spec, case, wgmma), id=f"{spec.name}-{case_name(case)}{'-wgmma' * wgmma}-{label}", marks=marks(label))
+            for label, spec, case, wgmma in cases], indirect=["device"])
 
 
-def test_its_bits_are_those_of_the_chain(device, op):
-    spec, case = op
+def test_its_bits_are_those_of_the_chain(device, op, monkeypatch):
+    spec, case, wgmma = op
+    monkeypatch.setattr(linear_room, "WGMMA", wgmma)
     trial = Trial.of(device, spec, case)
     y, host = trial.run()["y"], dict(trial.host)
     columns = np.random.default_rng(0).permutation(case["N"])[:COLUMNS]
@@ -48,25 +55,26 @@ def test_the_gated_epilogue_composes_of_linear_and_silu_and_mul(device):
     assert np.array_equal(fused, silu_and_mul(linear(x, weight, bias)).numpy())
 
 
-SKINNY = [{"ROWS": rows, "WARPS": warps, "CHAINS": chains, "ROW_BYTES": row_bytes, "STAGES": stages}
-          for rows, warps, chains, row_bytes, stages in ((8, 3, 1, 128, 2), (16, 2, 1, 512, 3), (32, 1, 1, 256, 5), (8, 2, 2, 256, 4), (16, 1, 2, 128, 3))]
-TILED = [{"TILE_T": tile_t, "TILE_N": tile_n, "WARPS_T": warps_t, "WARPS_N": warps_n, "STAGES": stages, "GATED": gated}
-         for tile_t, tile_n, warps_t, warps_n, stages, gated in ((16, 32, 1, 2, 2, False), (32, 16, 2, 1, 3, False), (16, 32, 1, 2, 3, True))]
+SKINNY = [(linear_skinny_kernel, dict(zip(("ROWS", "WARPS", "CHAINS", "ROW_BYTES", "STAGES"), sizes)))
+          for sizes in ((8, 3, 1, 128, 2), (16, 2, 1, 512, 3), (32, 1, 1, 256, 5), (8, 2, 2, 256, 4), (16, 1, 2, 128, 3))]
+TILED = [(kernel, dict(zip(("TILE_T", "TILE_N", "WARPS_T", "WARPS_N", "STAGES", "GATED"), sizes)))
+         for kernel, *sizes in ((linear_tiled_kernel, 16, 32, 1, 2, 2, False), (linear_tiled_kernel, 32, 16, 2, 1, 3, False),
+                                (linear_tiled_kernel, 16, 32, 1, 2, 3, True), (linear_wgmma_kernel, 64, 32, 4, 1, 3, False),
+                                (linear_wgmma_kernel, 64, 32, 4, 1, 2, True))]
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.sampled_from(SKINNY + TILED), st.integers(1, 32), st.integers(1, 40), st.integers(1, 40), st.integers(0, 99))
-def test_no_constant_of_a_kernel_and_no_size_changes_a_bit(constants, T, N, eighths, seed):
-    skinny, K, device = "ROWS" in constants, 8 * eighths, EmulatedDevice()
-    gated = constants["CHAINS"] == 2 if skinny else constants["GATED"]
-    T = min(T, constants["ROWS"]) if skinny else T
+def test_no_kernel_no_constant_of_one_and_no_size_changes_a_bit(launch, T, N, eighths, seed):
+    (kernel, sizes), K, device = launch, 8 * eighths, EmulatedDevice()
+    if kernel is linear_skinny_kernel:
+        T, gated, grid = min(T, sizes["ROWS"]), sizes["CHAINS"] == 2, -(-N // (8 * sizes["WARPS"]))
+    else:
+        gated = sizes["GATED"]
+        grid = -(-T // sizes["TILE_T"]), -(-N * (1 + gated) // sizes["TILE_N"])
     host = LINEAR.make_inputs(np.random.default_rng(seed), T, N * (1 + gated), K)
     x, weight, y = device.array(host["x"]), device.array(host["weight"]), device.zeros((T, N), bf16 if gated else f32)
-    if skinny:
-        kernel, grid = linear_skinny.linear_skinny_kernel, -(-N // (8 * constants["WARPS"]))
-    else:
-        kernel, grid = linear_tiled.linear_tiled_kernel, (-(-T // constants["TILE_T"]), -(-N * (1 + gated) // constants["TILE_N"]))
-    device.launch(kernel.specialize(**constants), grid, x, weight, weight, weight, y.view(u16), T, N, K, 0 if gated else rooms.OUT_F32)
+    device.launch(kernel.specialize(**sizes), grid, x, weight, weight, weight, y.view(u16), T, N, K, 0 if gated else OUT_F32)
     expected = sm_90.silu_and_mul(sm_90.linear(**host)) if gated else sm_90.linear(**host, out_dtype=f32)
     assert np.array_equal(y.numpy(), expected)
 

@@ -29,19 +29,26 @@ STEPS = 4                               # of 16 k, in a stage
 CHUNKS = 8                              # of 16 bytes, in a row
 PAD = 8                                 # f32 between rows of sums in shared memory: fewer bank conflicts
 
-LARGE, MEDIUM, SMALL = (dict(zip(CONSTANTS, sizes)) for sizes in ((128, 256, 2, 4, 3), (128, 128, 2, 2, 3), (64, 128, 2, 2, 4)))
+LARGE, MEDIUM, SMALL = ({"TILE_T": t, "TILE_N": n, "WARPS_T": 2, "WARPS_N": warps, "STAGES": stages}
+                        for t, n, warps, stages in ((128, 256, 4, 3), (128, 128, 2, 3), (64, 128, 2, 4)))
 COST = 1.0, 1.15, 1.4                   # time per sum of the three, estimated
 ONLY_99_KB = ("sm_86", "sm_89", "sm_120", "sm_121")       # of shared memory per block: too few for the large tile's 144
 
 
 def chosen(T: int, N: int, gated: bool, chip: str) -> dict:
-    """The specialisation for a shape: the tile that is done soonest, counting whole rounds over the multiprocessors."""
-    def time(tile: dict, cost: float) -> float:
-        blocks = -(-T // tile["TILE_T"]) * -(-N * (1 + gated) // tile["TILE_N"])
+    """The specialisation for a shape."""
+    tiles = list(zip((LARGE, MEDIUM, SMALL), COST))
+    return soonest(tiles[1:] if chip in ONLY_99_KB else tiles, T, N * (1 + gated)) | {"GATED": gated}
+
+
+def soonest(tiles: list[tuple[dict, float]], T: int, rows: int) -> dict:
+    """Of tiles with their time per sum, the one that is done first, counting whole rounds over the multiprocessors."""
+    def time(choice: tuple[dict, float]) -> float:
+        tile, cost = choice
+        blocks = -(-T // tile["TILE_T"]) * -(-rows // tile["TILE_N"])
         return -(-blocks // MULTIPROCESSORS) * tile["TILE_T"] * tile["TILE_N"] * cost
 
-    fitting = [(tile, cost) for tile, cost in zip((LARGE, MEDIUM, SMALL), COST) if tile is not LARGE or chip not in ONLY_99_KB]
-    return min(fitting, key=lambda pair: time(*pair))[0] | {"GATED": gated}
+    return min(tiles, key=time)[0]
 
 
 @device
@@ -83,25 +90,44 @@ def read(a, b, buffer, slot, chunk):
 
 @device
 def multiply(acc, a, b, buffer):
-    """One step of every output."""
+    """One step of every output. acc: by 16 tokens, then by 8 outputs, then the four of a fragment."""
     for i in consteval(range(TILE_T // WARPS_T // 16)):
         for j in consteval(range(TILE_N // WARPS_N // 8)):
-            acc[i, j, 0], acc[i, j, 1], acc[i, j, 2], acc[i, j, 3] = mma_m16n8k16_bf16(
+            n = consteval(4 * (i * (TILE_N // WARPS_N // 8) + j))
+            acc[n], acc[n + 1], acc[n + 2], acc[n + 3] = mma_m16n8k16_bf16(
                 a[buffer, i, 0], a[buffer, i, 1], a[buffer, i, 2], a[buffer, i, 3],
                 b[buffer, j // 2, j % 2 * 2], b[buffer, j // 2, j % 2 * 2 + 1],
-                acc[i, j, 0], acc[i, j, 1], acc[i, j, 2], acc[i, j, 3])
+                acc[n], acc[n + 1], acc[n + 2], acc[n + 3])
 
 
 @device
 def put(sums, acc):
-    """The warp's sums to the block's array of TILE_T rows."""
+    """This warp's sums to the block's array of them, TILE_T rows."""
     lane, warp = u32(lane_id()), u32(cuda.threadIdx.x) >> u32(5)
     top = warp // u32(WARPS_N) * u32(TILE_T // WARPS_T) + (lane >> u32(2))
     left = warp % u32(WARPS_N) * u32(TILE_N // WARPS_N) + u32(2) * (lane & u32(3))
     for i in consteval(range(TILE_T // WARPS_T // 16)):
         for j in consteval(range(TILE_N // WARPS_N // 8)):
             for e in consteval(range(4)):
-                sums[(top + u32(16 * i + e // 2 * 8)) * u32(TILE_N + PAD) + left + u32(8 * j + e % 2)] = acc[i, j, e]
+                at = (top + u32(16 * i + e // 2 * 8)) * u32(TILE_N + PAD) + left + u32(8 * j + e % 2)
+                sums[at] = acc[consteval(4 * (i * (TILE_N // WARPS_N // 8) + j) + e)]
+
+
+@device
+def write(sums, y, bias, residual, T, N, flags):
+    """The block's outputs from its sums, neighbours by neighbouring threads."""
+    pairs = u32(TILE_N // 2 // (1 + GATED))                             # of outputs in a row
+    i = u32(cuda.threadIdx.x)
+    while i < u32(TILE_T) * pairs:
+        row, pair = i // pairs, i % pairs
+        token, column = u32(cuda.blockIdx.x) * u32(TILE_T) + row, (u32(cuda.blockIdx.y) * pairs + pair) * u32(2)
+        at = row * u32(TILE_N + PAD) + u32(2) * pair
+        if GATED:
+            at = at + (pair >> u32(2)) * u32(8)                         # eight ups follow eight gates
+            write_gated(y, bias, token, column, T, N, flags, sums[at], sums[at + u32(1)], sums[at + u32(8)], sums[at + u32(9)])
+        else:
+            write_plain(y, bias, residual, token, column, T, N, flags, sums[at], sums[at + u32(1)])
+        i = i + u32(32 * WARPS_T * WARPS_N)
 
 
 @kernel((ptr(bf16), ptr(bf16), ptr(bf16), ptr(bf16), ptr(u16), u32, u32, u32, u32), constants=CONSTANTS,
@@ -118,13 +144,11 @@ def linear_tiled_kernel(x, weight, bias, residual, y, T, N, K, flags):
             fill(ring + u32(stage) * slot_bytes, u32(stage), x, weight, T, N, vectors)
         cp_async_commit()
 
-    acc = cuda.local.array((consteval(TILE_T // WARPS_T // 16), consteval(TILE_N // WARPS_N // 8), 4), f32)
+    acc = cuda.local.array(consteval(TILE_T * TILE_N // (32 * WARPS_T * WARPS_N)), f32)
     a = cuda.local.array((2, consteval(TILE_T // WARPS_T // 16), 4), u32)
     b = cuda.local.array((2, consteval(TILE_N // WARPS_N // 16), 4), u32)
-    for i in consteval(range(TILE_T // WARPS_T // 16)):
-        for j in consteval(range(TILE_N // WARPS_N // 8)):
-            for e in consteval(range(4)):
-                acc[i, j, e] = f32(0)
+    for i in consteval(range(TILE_T * TILE_N // (32 * WARPS_T * WARPS_N))):
+        acc[i] = f32(0)
     cp_async_wait(consteval(STAGES - 1))
     cuda.syncthreads()
     slot, stage = ring, u32(0)
@@ -148,15 +172,4 @@ def linear_tiled_kernel(x, weight, bias, residual, y, T, N, K, flags):
     sums = cuda.shared.array(0, f32)
     put(sums, acc)
     cuda.syncthreads()
-    pairs = u32(TILE_N // 2 // (1 + GATED))                             # of outputs in a row
-    i = u32(cuda.threadIdx.x)
-    while i < u32(TILE_T) * pairs:
-        row, pair = i // pairs, i % pairs
-        token, column = u32(cuda.blockIdx.x) * u32(TILE_T) + row, (u32(cuda.blockIdx.y) * pairs + pair) * 2
-        at = row * u32(TILE_N + PAD) + 2 * pair
-        if GATED:
-            at = at + (pair >> 2) * 8                                   # eight ups follow eight gates
-            write_gated(y, bias, token, column, T, N, flags, sums[at], sums[at + 1], sums[at + 8], sums[at + 9])
-        else:
-            write_plain(y, bias, residual, token, column, T, N, flags, sums[at], sums[at + 1])
-        i = i + u32(32 * WARPS_T * WARPS_N)
+    write(sums, y, bias, residual, T, N, flags)
