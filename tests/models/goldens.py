@@ -22,9 +22,9 @@ def load_golden(name: str) -> dict[str, np.ndarray]:
         return dict(file)
 
 
-def check_answers(llm: LLM, token_id_prompts: list[list[int]], golden: dict, prefix: str = "") -> None:
+def check_answers(llm: LLM, token_id_prompts: list[list[int]], golden: dict) -> None:
     """One batch, every token equal, every logprob within 1e-4."""
-    tokens, logprobs, margins = (golden[prefix + key] for key in ("tokens", "logprobs", "margins"))
+    tokens, logprobs, margins = (golden[key] for key in ("tokens", "logprobs", "margins"))
     params = SamplingParams(temperature=0, max_tokens=tokens.shape[1], ignore_eos=True, logprobs=0)
     answers = [output.outputs[0] for output in llm.generate(token_id_prompts, params)]
     found = np.array([answer.token_ids for answer in answers])
