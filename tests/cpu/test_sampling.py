@@ -1,5 +1,7 @@
 """The compiled sampler has the reference's bits."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -44,3 +46,22 @@ def test_whole_rows(rng, num_logprobs):
     for found, expected in zip(cpu.sample(logits, batch), reference.sample(logits, batch), strict=True):
         assert np.array_equal(found, expected, equal_nan=found.dtype == np.float32)
     assert not reference.sample(logits, batch).valid[[3, 4]].any()
+
+
+@settings(max_examples=60)
+@given(rows=st.integers(1, 4), size=st.integers(1, 100), seed=st.integers(0, 2**16))
+def test_the_largest_of_plain_rows(rows, size, seed):
+    """Ties, zeros of both signs, infinities and NaN included; one bias sends the whole batch through the definition."""
+    rng = np.random.default_rng(seed)
+    logits = rng.choice(np.float32([0, -0.0, 1, 2, -3, -np.inf]), (rows, size))
+    logits[rng.random(logits.shape) < 0.3 / size] = rng.choice(np.float32([np.nan, np.inf, 5]))
+    zeros, ones, none = np.zeros(rows, np.float32), np.ones(rows, np.float32), Ragged.of([[]] * rows, np.int64)
+    batch = SamplingBatch(
+        temperature=zeros, top_k=np.zeros(rows, np.int32), top_p=ones, min_p=zeros, repetition_penalty=ones, frequency_penalty=zeros,
+        presence_penalty=zeros, seeds=np.zeros(rows, np.uint64), positions=np.zeros(rows, np.int64), prompt_ids=none, output_ids=none,
+        allowed=none, bias_ids=none, bias_values=Ragged.of([[]] * rows, np.float32), num_logprobs=-1)
+    biased = replace(batch, bias_ids=Ragged.of([[0]] + [[]] * (rows - 1), np.int64),
+                     bias_values=Ragged.of([[4.0]] + [[]] * (rows - 1), np.float32))
+    for sampling in (batch, biased):
+        for found, expected in zip(cpu.sample(logits, sampling), reference.sample(logits, sampling), strict=True):
+            assert found.dtype == expected.dtype and np.array_equal(found, expected)

@@ -11,6 +11,8 @@ import numpy as np
 from numba import njit
 
 from vtlite.cpu.elementary import exp, log
+from vtlite.cpu.kernel import Kernel, pointer_to, run
+from vtlite.cpu.simd import LANES, hmax, load, maximum, splat
 from vtlite.reference import Samples, sampling as definition
 
 MASS_ONE = definition.MASS_ONE
@@ -109,8 +111,43 @@ def _here(function):
     return update_wrapper(ours, function)
 
 
+def sample(logits: np.ndarray, sampling) -> Samples:
+    """logits [S, V] f32 -> Samples; see the definition. The usual greedy step is one pass over the logits."""
+    if not _takes_the_largest(sampling):
+        return _sample(logits, sampling)
+    S, V = logits.shape
+    token_ids, valid = np.empty(S, np.int64), np.empty(S, bool)
+    run(_largest, S, logits, token_ids, valid, V, parallel=S > 1)
+    return Samples(token_ids, valid, *definition.token_logprobs(logits, token_ids, -1))
+
+
+def _takes_the_largest(sampling) -> bool:
+    """Whether every row wants the id of its largest logit as it is, and nothing else."""
+    changes = sampling.prompt_ids, sampling.output_ids, sampling.allowed, sampling.bias_ids
+    return sampling.num_logprobs < 0 and not sampling.temperature.any() and not any(ragged.values.size for ragged in changes)
+
+
+@Kernel
+def _largest(task, args):
+    """The lowest id of the largest logit of one row, 0 unless that is finite; NaN is larger than any."""
+    logits, token_ids, valid, V = pointer_to(args[0], np.float32), pointer_to(args[1], np.int64), pointer_to(args[2], np.uint8), args[3]
+    row, nans, peak = task * V, 0, splat(-np.inf)
+    for i in range(row, row + V):
+        nans += logits[i] != logits[i]
+    for i in range(row, row + V - V % LANES, LANES):
+        peak = maximum(load(logits, i), peak)
+    largest = hmax(peak)
+    for i in range(row + V - V % LANES, row + V):
+        largest = max(largest, logits[i])
+    valid[task] = nans == 0 and abs(largest) < np.inf
+    token_ids[task] = 0
+    if valid[task]:
+        while logits[row + token_ids[task]] != largest:
+            token_ids[task] += 1
+
+
 _names["_draw"] = _here(definition._draw)
 _names["token_logprobs"] = token_logprobs = _here(definition.token_logprobs)
-sample = _here(definition.sample)
+_sample = _here(definition.sample)
 
 __all__ = ["Samples", "filter_ids", "gumbel_noise", "sample", "token_logprobs"]

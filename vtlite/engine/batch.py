@@ -4,6 +4,7 @@ T query tokens of S sequences lie one sequence after another, with no padding.
 """
 
 from dataclasses import dataclass, fields
+from functools import lru_cache
 
 import numpy as np
 
@@ -24,6 +25,8 @@ class Ragged:
     @classmethod
     def of(cls, rows: list, dtype) -> "Ragged":
         start_loc = np.zeros(len(rows) + 1, np.int64)
+        if not any(len(row) for row in rows):
+            return cls(start_loc, np.zeros(0, dtype))
         np.cumsum([len(row) for row in rows], out=start_loc[1:])
         return cls(start_loc, np.fromiter((v for row in rows for v in row), dtype, start_loc[-1]))
 
@@ -140,16 +143,27 @@ def with_prompt_rows(batch: Batch) -> SamplingBatch:
 
 
 def _sampling(requests: list[Request]) -> SamplingBatch:
+    penalised = [p.repetition_penalty != 1 or p.frequency_penalty != 0 or p.presence_penalty != 0 for p in (r.params for r in requests)]
+    biases = [_biases(r) for r in requests]
+    return SamplingBatch(
+        positions=np.array([r.num_tokens for r in requests], np.int64),
+        prompt_ids=Ragged.of([r.token_ids[: r.prompt_len] if r.params.repetition_penalty != 1 else () for r in requests], np.int64),
+        output_ids=Ragged.of([r.output_token_ids if p else () for r, p in zip(requests, penalised)], np.int64),
+        bias_ids=Ragged.of([list(b) for b in biases], np.int64),
+        bias_values=Ragged.of([list(b.values()) for b in biases], np.float32),
+        **_unchanging(tuple(requests)),
+    )
+
+
+@lru_cache(maxsize=2)
+def _unchanging(requests: tuple[Request, ...]) -> dict:
+    """The columns of a SamplingBatch that are the same in every step of these requests."""
     params = [r.params for r in requests]
 
     def column(name: str, dtype=np.float32) -> np.ndarray:
         return np.array([getattr(p, name) for p in params], dtype)
 
-    def penalised(p) -> bool:
-        return p.repetition_penalty != 1 or p.frequency_penalty != 0 or p.presence_penalty != 0
-
-    biases = [_biases(r) for r in requests]
-    return SamplingBatch(
+    return dict(
         temperature=np.array([0 if p.greedy else p.temperature for p in params], np.float32),
         top_k=np.maximum(column("top_k", np.int32), 0),
         top_p=column("top_p"),
@@ -158,12 +172,7 @@ def _sampling(requests: list[Request]) -> SamplingBatch:
         frequency_penalty=column("frequency_penalty"),
         presence_penalty=column("presence_penalty"),
         seeds=np.array([r.seed for r in requests], np.uint64),
-        positions=np.array([r.num_tokens for r in requests], np.int64),
-        prompt_ids=Ragged.of([r.token_ids[: r.prompt_len] if r.params.repetition_penalty != 1 else () for r in requests], np.int64),
-        output_ids=Ragged.of([r.output_token_ids if penalised(r.params) else () for r in requests], np.int64),
         allowed=Ragged.of([p.allowed_token_ids or () for p in params], np.int64),
-        bias_ids=Ragged.of([list(b) for b in biases], np.int64),
-        bias_values=Ragged.of([list(b.values()) for b in biases], np.float32),
         num_logprobs=max((p.logprobs for p in params if p.logprobs is not None), default=-1),
     )
 

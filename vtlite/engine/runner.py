@@ -52,7 +52,8 @@ class Runner:
 
     def forward(self, batch: Batch) -> StepResult:
         logits = self._forward(batch, self.kv_cache, self.states)
-        samples = self.ops.sample(logits[batch.sample_indices], batch.sampling)
+        everyone = len(batch.sample_indices) == len(logits)                     # then there is nothing to pick out, or to copy
+        samples = self.ops.sample(logits if everyone else logits[batch.sample_indices], batch.sampling)
         prompt = None
         if len(batch.prompt_indices):
             prompt = self.ops.token_logprobs(logits[batch.prompt_indices], batch.prompt_targets, batch.num_prompt_logprobs)
