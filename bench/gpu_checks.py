@@ -27,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench import gdn, linear_bf16
+from bench import attention, gdn, linear_bf16
 from vtlite.cuda import all_specs, bandwidth, device
 from vtlite.cuda.timing import Ceilings, measure_ceilings, time_op
 
@@ -150,7 +150,7 @@ def groups(gpu) -> dict[str, list[Callable]]:
               "exchange.torch": [lambda _: exchange(gpu)]}
     for name, spec in all_specs().items():
         checks[name] = [lambda ceilings, spec=spec, case=case: [time_op(gpu, spec, case, ceilings)] for case in spec.bench_cases]
-    return checks | gdn.checks(gpu) | linear_bf16.checks(gpu)
+    return checks | attention.checks(gpu) | gdn.checks(gpu) | linear_bf16.checks(gpu)
 
 
 def run_check(name: str, check: Callable, ceilings: Ceilings, say: Callable[[str], None]) -> list[dict]:

@@ -56,6 +56,20 @@ def test_gelu_is_accurate_relative_to_its_value():
     assert (np.abs(elementary.gelu_tanh(x) - true) / np.abs(true)).max() < 5e-6
 
 
+def test_softmax_exp2_is_accurate_relative_to_its_value():
+    x = between(-126, 127)
+    assert (np.abs(elementary.softmax_exp2(x) / np.exp2(x.astype(np.longdouble)) - 1)).max() < 2**-18
+    tiny = elementary.softmax_exp2(between(-1000, -126))
+    assert tiny.min() == 0 and tiny.max() <= 2**-126
+    assert elementary.softmax_exp2(f32(0)) == 1 and elementary.softmax_exp2(f32(-np.inf)) == 0
+
+
+def test_tanh_is_accurate_in_absolute_terms():
+    x = between(-20, 20)
+    assert np.abs(elementary.tanh(x) - np.tanh(x.astype(np.longdouble))).max() < 2e-7
+    assert elementary.tanh(f32(np.inf)) == 1 and elementary.tanh(f32(-np.inf)) == -1
+
+
 def test_special_arguments():
     e, inf = elementary, f32(np.inf)
     assert e.exp(-inf) == 0 and e.exp(inf) == inf and e.exp(f32(0)) == 1 and np.isnan(e.exp(f32(np.nan)))
@@ -67,7 +81,7 @@ def test_special_arguments():
     assert e.exp(f32(-103.5)) == np.finfo(f32).smallest_subnormal
 
 
-@pytest.mark.parametrize("name", sorted({name for name, *_ in CASES} | {"gelu_tanh"}))
+@pytest.mark.parametrize("name", sorted({name for name, *_ in CASES} | {"gelu_tanh", "softmax_exp2", "tanh"}))
 def test_a_scalar_gives_the_bits_it_gives_in_an_array(name):
     function, x = getattr(elementary, name), between(0.01, 3)[:200]
     assert np.array_equal(function(x), [function(value) for value in x])

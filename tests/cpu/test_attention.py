@@ -29,12 +29,12 @@ class Cache:
         positions = np.arange(n)
         return self.block_table[s, positions // self.block_size].astype(np.int64) * self.block_size + positions % self.block_size
 
-    def attend(self, ops, q, rows, window=None):
+    def attend(self, ops, q, rows, window=None, softcap=None):
         """q holds the rows of each (sequence, end, count) in turn: the last `count` positions before `end`."""
         batch = SimpleNamespace(query_start_loc=np.cumsum([0, *(count for _, _, count in rows)]),
                                 seq_lens=np.array([end for _, end, _ in rows]),
                                 block_table=self.block_table[[s for s, _, _ in rows]])
-        return ops.paged_attention(q, self.kv, batch, q.shape[-1] ** -0.5, window)
+        return ops.paged_attention(q, self.kv, batch, q.shape[-1] ** -0.5, window, softcap)
 
 
 @pytest.mark.parametrize("head_dim", (5, 16, 64, 80, 128))
@@ -47,6 +47,14 @@ def test_close_to_the_definition(rng, head_dim, window, group):
     q = rng.standard_normal((68, 2 * group, head_dim), np.float32)
     truth = cache.attend(reference, q.astype(np.float64), rows, window)
     assert np.abs(cache.attend(cpu, q, rows, window) - truth).max() < 2e-6
+
+
+def test_a_softcap_bounds_the_scores(rng):
+    cache, rows = Cache(rng, (200,), 2, 16), [(0, 200, 5)]
+    q = 10 * rng.standard_normal((5, 4, 16), np.float32)
+    truth = cache.attend(reference, q.astype(np.float64), rows, softcap=3)
+    assert np.abs(cache.attend(cpu, q, rows, softcap=3) - truth).max() < 2e-6
+    assert np.abs(cache.attend(cpu, q, rows) - truth).max() > 0.1
 
 
 def test_large_scores_do_not_overflow(rng):

@@ -11,7 +11,7 @@ EDGES = np.float32([0, -0.0, 1, -1, 1e-45, -1e-45, 88.8, 89, -103.9, -104, np.in
 
 
 @pytest.mark.parametrize("name, low, high", [("exp", -110, 95), ("log", -1, 1e6), ("silu", -110, 100),
-                                             ("softplus", -110, 100), ("sin", -2.0**20, 2.0**20),
+                                             ("softplus", -110, 100), ("tanh", -20, 20), ("sin", -2.0**20, 2.0**20),
                                              ("cos", -2.0**20, 2.0**20)])
 def test_bits_of_the_source(rng, name, low, high):
     function = getattr(compiled, name)

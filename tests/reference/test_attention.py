@@ -29,13 +29,17 @@ def paged(rng, keys: list, values: list, block_size: int, num_queries: list[int]
     return kv, SimpleNamespace(seq_lens=seq_lens, query_start_loc=query_start_loc, block_table=block_table)
 
 
-def naive(q, k, v, scale: float, window: int | None) -> np.ndarray:
+def naive(q, k, v, scale: float, window: int | None, softcap: float | None) -> np.ndarray:
     """One query head [t, D] at the last t positions of one KV head [n, D], one query and one key at a time."""
+    def score(query, p) -> float:
+        x = scale * float(query @ k[p].astype(F64))
+        return x if softcap is None else softcap * math.tanh(x / softcap)
+
     out = np.zeros((len(q), v.shape[-1]))
     for i, query in enumerate(q.astype(F64)):
         position = len(k) - len(q) + i
         first = 0 if window is None else max(0, position - window + 1)
-        weights = [math.exp(scale * float(query @ k[p].astype(F64))) for p in range(first, position + 1)]
+        weights = [math.exp(score(query, p)) for p in range(first, position + 1)]
         for weight, p in zip(weights, range(first, position + 1)):
             out[i] += weight / sum(weights) * v[p].astype(F64)
     return out
@@ -43,8 +47,9 @@ def naive(q, k, v, scale: float, window: int | None) -> np.ndarray:
 
 @settings(max_examples=60)
 @given(sequences, st.sampled_from([1, 3, 4]), st.integers(1, 2), st.sampled_from([1, 4, 16]),
-       st.sampled_from([None, 1, 3, 100]), st.sampled_from(PRECISIONS), st.integers(0, 99))
-def test_is_a_softmax_over_the_visible_keys_of_the_query_s_group(lengths, group, num_kv_heads, block_size, window, dtype, seed):
+       st.sampled_from([None, 1, 3, 100]), st.sampled_from([None, 0.5, 30.0]), st.sampled_from(PRECISIONS), st.integers(0, 99))
+def test_is_a_softmax_over_the_visible_keys_of_the_query_s_group(lengths, group, num_kv_heads, block_size, window, softcap, dtype,
+                                                                 seed):
     rng = np.random.default_rng(seed)
     D, num_queries, seq_lens = 6, [t for t, _ in lengths], [t + past for t, past in lengths]
     q = draw(rng, (sum(num_queries), group * num_kv_heads, D), dtype)
@@ -54,8 +59,8 @@ def test_is_a_softmax_over_the_visible_keys_of_the_query_s_group(lengths, group,
     for s, (first, last) in enumerate(zip(batch.query_start_loc, batch.query_start_loc[1:])):
         for head in range(group * num_kv_heads):
             k, v = keys[s][:, head // group], values[s][:, head // group]
-            exact[first:last, head] = naive(q[first:last, head], k, v, 0.4, window)
-    assert_is_rounding_of(paged_attention(q, kv, batch, 0.4, window), exact.reshape(len(q), -1), 300, dtype)
+            exact[first:last, head] = naive(q[first:last, head], k, v, 0.4, window, softcap)
+    assert_is_rounding_of(paged_attention(q, kv, batch, 0.4, window, softcap), exact.reshape(len(q), -1), 300, dtype)
 
 
 def test_where_blocks_lie_and_how_large_they_are_does_not_matter():

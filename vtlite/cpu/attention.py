@@ -2,7 +2,7 @@
 
 q [T, H, D] f32; kv [2, num_blocks, block_size, Hkv, D] f32; o [T, H D] f32. Layout and masks as in reference/attention.py.
 Order, for one query row and head: a score is lane sums over D (element d in lane d % 8, ascending, by fma), hsum's tree,
-the last D % 8 products, times scale. Keys are cut at the absolute positions 0, TILE, 2 TILE, ...; inside a tile the
+the last D % 8 products, times scale; with a softcap then softcap tanh(score / softcap). Keys are cut at the absolute positions 0, TILE, 2 TILE, ...; inside a tile the
 weights exp(score - tile max) add up in lanes of eight and o adds weight * v by fma in ascending position; tiles join in
 ascending order, each rescaled by exp(its max - common max). All of it follows position and window alone.
 Bytes: 8 D Hkv seq_len per row of the batch. Bound by memory in decode, by fma in prefill.
@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 
 from vtlite.cpu import launcher
-from vtlite.cpu.elementary import exp
+from vtlite.cpu.elementary import exp, tanh
 from vtlite.cpu.kernel import SERIAL_BELOW, Kernel, float_in, pointer_to, run
 from vtlite.cpu.simd import LANES, add, fma, hmax, hsum, load, maximum, splat, store
 from vtlite.cpu.strided import bits
@@ -30,7 +30,8 @@ def write_kv(kv: np.ndarray, k: np.ndarray, v: np.ndarray, slot_mapping: np.ndar
         parallel=k.size >= SERIAL_BELOW)
 
 
-def paged_attention(q: np.ndarray, kv: np.ndarray, batch, scale: float, window: int | None = None) -> np.ndarray:
+def paged_attention(q: np.ndarray, kv: np.ndarray, batch, scale: float, window: int | None = None,
+                    softcap: float | None = None) -> np.ndarray:
     """q [T, num_heads, head_dim] f32 -> [T, num_heads * head_dim] f32; k and v of these rows already written."""
     T, num_heads, head_dim = q.shape
     block_size, num_kv_heads = kv.shape[2:4]
@@ -42,6 +43,7 @@ def paged_attention(q: np.ndarray, kv: np.ndarray, batch, scale: float, window: 
     slots = np.empty((workers, TILE), np.int64)
     run(_share, workers, q, kv, out, batch.query_start_loc, batch.seq_lens, table, table.shape[1], block_size, kv.size // 2,
         T, num_heads, num_kv_heads, head_dim, float(scale), window or 0, workers, scratch, scratch.shape[1], slots,
+        float(softcap or 0),
         parallel=out.size * table.shape[1] * block_size >= SERIAL_PRODUCTS)
     return out
 
@@ -69,6 +71,7 @@ def _share(worker, args):
     partial = pointer_to(args[16] + 4 * (worker * args[17] + TILE), np.float32)              # [head_dim]
     state = pointer_to(args[16] + 4 * (worker * args[17] + TILE + head_dim), np.float32)     # [2, group]
     starts = pointer_to(args[18] + 8 * worker * TILE, np.int64)              # where each key of the tile starts in kv[0]
+    softcap = float_in(args[19])
     group = num_heads // num_kv_heads
     s = 0
     for task in range(worker, T * num_kv_heads, workers):
@@ -78,11 +81,11 @@ def _share(worker, args):
         end = seq_lens[s] - (query_start_loc[s + 1] - 1 - t)
         begin = max(0, end - window) if window else 0
         _attend(q, kv, out, (t * num_heads + kv_head * group) * head_dim, table, s * table_width, block_size, begin, end,
-                kv_head * head_dim, num_kv_heads * head_dim, to_values, head_dim, group, scale, starts, weights, partial, state)
+                kv_head * head_dim, num_kv_heads * head_dim, to_values, head_dim, group, scale, softcap, starts, weights, partial, state)
 
 
 @njit(inline="always")
-def _attend(q, kv, out, row, table, table_row, block_size, begin, end, head_start, slot_stride, to_values, D, group, scale,
+def _attend(q, kv, out, row, table, table_row, block_size, begin, end, head_start, slot_stride, to_values, D, group, scale, softcap,
             starts, weights, partial, state):
     """out[row : row + group D]: the heads of one query row that share a KV head, over keys begin .. end - 1.
 
@@ -101,6 +104,9 @@ def _attend(q, kv, out, row, table, table_row, block_size, begin, end, head_star
         for h in range(group):
             head = row + h * D
             _scores(q, head, kv, starts, last - first, D, scale, weights)
+            if softcap:
+                for i in range(last - first):
+                    weights[i] = softcap * tanh(weights[i] / softcap)
             peak, total = _exponentials(weights, last - first)
             _weighted_sum(kv, to_values, starts, last - first, D, weights, partial)
             common = max(peak, state[h])

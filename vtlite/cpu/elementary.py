@@ -53,6 +53,6 @@ for _primitive, _implementation in _MEANING.items():
 for _function in (elementary._scale, elementary._sin_quadrant, elementary.exp_polynomial, elementary.gelu_argument):
     register_jitable(_function)
 
-exp, log, sin, cos, log1p, sigmoid, silu, gelu_tanh, softplus = (
+exp, log, sin, cos, log1p, sigmoid, silu, gelu_tanh, tanh, softplus = (
     register_jitable(error_model="numpy")(getattr(elementary, name))
-    for name in ("exp", "log", "sin", "cos", "log1p", "sigmoid", "silu", "gelu_tanh", "softplus"))
+    for name in ("exp", "log", "sin", "cos", "log1p", "sigmoid", "silu", "gelu_tanh", "tanh", "softplus"))

@@ -1,6 +1,6 @@
 """Attention over a paged KV cache    o = softmax(scale q K^T + mask) V
 
-q [T, H, D] bf16, kv [2, num_blocks, block_size, Hkv, D] bf16, o [T, H D] bf16; scores, weights' sum and o in f32, weights in bf16.
+q [T, H, D] bf16, kv [2, num_blocks, block_size, Hkv, D] bf16, o [T, H D] bf16; scores and sums in f32, weights in bf16.
 `batch`, masks and the softcap are vtlite/reference/attention.py's; its arrays lie on the device.
 
 Sequences with one new token go to attention_decode and attention_merge, those with more to attention_prefill; both use the
@@ -18,10 +18,11 @@ from types import SimpleNamespace
 import numpy as np
 
 from vtlite import reference
+from vtlite.cuda import attention_decode, attention_prefill
 from vtlite.cuda.attention_decode import attention_decode_kernel
 from vtlite.cuda.attention_merge import attention_merge_kernel
 from vtlite.cuda.attention_prefill import attention_prefill_kernel
-from vtlite.cuda.attention_tile import CHUNK
+from vtlite.cuda.attention_tile import CHUNK, first_that_fits
 from vtlite.cuda.attention_work import MOST_SEQUENCES
 from vtlite.cuda.device import current
 from vtlite.cuda.lang import bf16, f32, i32, i64
@@ -29,30 +30,10 @@ from vtlite.cuda.layout import need_contiguous, vectors_between_tokens
 from vtlite.errors import DeviceError
 from vtlite.opspec import OpSpec
 
-# head_dim: threads per block, tiles in shared memory, blocks per multiprocessor
-DECODE = {64: (64, 4, 3), 96: (96, 3, 2), 128: (128, 3, 2), 256: (128, 3, 1)}
-# head_dim: threads per block, tiles in shared memory
-PREFILL = {64: (128, 2), 96: (128, 2), 128: (128, 2), 256: (128, 2)}
 MOST_GROUP = 16                  # query heads per KV head: the rows of one MMA
 WORKSPACE_BYTES = 256 << 20      # of partial results: more sequences go in several launches
 NO_WINDOW = 0xFFFFFFFF
 LOG2_E = 1 / math.log(2)
-
-
-def layout(head_dim: int, block_size: int, softcap: bool) -> dict:
-    """The constants that both kernels share."""
-    return {"HEAD_DIM": head_dim, "ROW_BYTES": -(-head_dim // 64) * 128, "BLOCK_SIZE": block_size, "SOFTCAP": softcap}
-
-
-def decode_layout(head_dim: int, group: int, block_size: int, softcap: bool) -> dict:
-    threads, stages, _ = DECODE[head_dim]
-    return {**layout(head_dim, block_size, softcap), "THREADS": threads, "STAGES": stages, "COLUMNS": head_dim * 32 // threads,
-            "HALVES": 1 if group <= 8 else 2}
-
-
-def prefill_layout(head_dim: int, block_size: int, softcap: bool) -> dict:
-    threads, stages = PREFILL[head_dim]
-    return {**layout(head_dim, block_size, softcap), "THREADS": threads, "STAGES": stages, "COLUMNS": head_dim, "HALVES": 2}
 
 
 def paged_attention(q, kv, batch, scale: float, window: int | None = None, softcap: float | None = None, *, out=None):
@@ -84,30 +65,34 @@ def paged_attention(q, kv, batch, scale: float, window: int | None = None, softc
     return out
 
 
-def _decode(q, kv, query_start_loc, seq_lens, block_table, factors, window: int, softcap: bool, group: int, chunks: int, out) -> None:
+def _decode(q, kv, query_start_loc, seq_lens, block_table, factors, window: int, softcap: bool, group: int, chunks: int, out):
     (_, num_heads, head_dim), num_sequences, num_kv_heads = q.shape, len(seq_lens), kv.shape[3]
     partial_o = current().empty((num_sequences, chunks, num_heads, head_dim), f32)
     partial_ml = current().empty((num_sequences, chunks, num_heads, 2), f32)
-    kernel = attention_decode_kernel.specialize(**decode_layout(head_dim, group, kv.shape[2], softcap))
-    current().launch(kernel, min(num_sequences * chunks * num_kv_heads, current().num_sms * DECODE[head_dim][2]),
+    layouts = attention_decode.layouts(head_dim, group, kv.shape[2], softcap)
+    kernel = attention_decode_kernel.specialize(**first_that_fits(layouts, attention_decode.shared_bytes, current().chip))
+    blocks = current().num_sms * attention_decode.TUNED[head_dim][0][2]
+    current().launch(kernel, min(num_sequences * chunks * num_kv_heads, blocks),
                      q, kv, query_start_loc, seq_lens, block_table, partial_o, partial_ml, *factors, window, num_sequences,
                      num_kv_heads, group, block_table.shape[1], chunks, vectors_between_tokens("q", q), kv.size // 16)
     current().launch(attention_merge_kernel.specialize(HEAD_DIM=head_dim), (num_heads, num_sequences),
                      partial_o, partial_ml, query_start_loc, seq_lens, out, window, chunks)
 
 
-def _prefill(q, kv, query_start_loc, seq_lens, block_table, factors, window: int, softcap: bool, group: int, out) -> None:
-    kernel = attention_prefill_kernel.specialize(**prefill_layout(q.shape[2], kv.shape[2], softcap))
+def _prefill(q, kv, query_start_loc, seq_lens, block_table, factors, window: int, softcap: bool, group: int, out):
+    layouts = attention_prefill.layouts(q.shape[2], kv.shape[2], softcap)
+    kernel = attention_prefill_kernel.specialize(**first_that_fits(layouts, attention_prefill.shared_bytes, current().chip))
     tiles = len(q) * group // (kernel.threads // 2) + len(seq_lens)                        # at most
-    current().launch(kernel, (tiles, kv.shape[3]), q, kv, query_start_loc, seq_lens, block_table, out, *factors, window, len(seq_lens),
-                     group, block_table.shape[1], vectors_between_tokens("q", q), kv.size // 16)
+    current().launch(kernel, (tiles, kv.shape[3]),
+                     q, kv, query_start_loc, seq_lens, block_table, out, *factors, window, len(seq_lens), group, block_table.shape[1], vectors_between_tokens("q", q), kv.size // 16)
 
 
 def _group(num_heads: int, num_kv_heads: int, head_dim: int, block_size: int) -> int:
     """Query heads per KV head; DeviceError for shapes that the kernels do not take."""
-    if head_dim not in DECODE or num_heads % num_kv_heads or num_heads > MOST_GROUP * num_kv_heads or block_size % 16:
-        raise DeviceError(f"the attention kernels take head_dim {', '.join(map(str, DECODE))}, 1 to {MOST_GROUP} query heads per KV "
-                          f"head and blocks of a multiple of 16 tokens; found head_dim {head_dim}, {num_heads} heads, "
+    head_dims = attention_decode.TUNED
+    if head_dim not in head_dims or num_heads % num_kv_heads or num_heads > MOST_GROUP * num_kv_heads or block_size % 16:
+        raise DeviceError(f"the attention kernels take head_dim {', '.join(map(str, head_dims))}, 1 to {MOST_GROUP} query heads per "
+                          f"KV head and blocks of a multiple of 16 tokens; found head_dim {head_dim}, {num_heads} heads, "
                           f"{num_kv_heads} KV heads and blocks of {block_size}")
     return num_heads // num_kv_heads
 
@@ -121,12 +106,14 @@ def _most_chunks(block_size: int, table_width: int, window: int) -> int:
 
 def _inputs(rng, S: int, T: int, keys: int, H: int, Hkv: int, D: int, window: int = 0, softcap: int = 0) -> dict:
     """S sequences of T new tokens each; sequence s is s % 4 tokens shorter than `keys`. Blocks lie in any order."""
+    def normal(*shape: int) -> np.ndarray:                          # of a million numbers, repeated
+        return np.resize(rng.standard_normal(1_000_003, f32), shape).astype(bf16)
+
     seq_lens = keys - np.arange(S) % 4
     width = -(-keys // 16)
     blocks = 1 + rng.permutation(S * width)
     options = {name: value for name, value in (("window", window), ("softcap", softcap)) if value}
-    return {"q": (2 * rng.standard_normal((S * T, H, D), f32)).astype(bf16),
-            "kv": rng.standard_normal((2, S * width + 1, 16, Hkv, D), f32).astype(bf16), "query_start_loc": np.arange(S + 1) * T,
+    return {"q": 2 * normal(S * T, H, D), "kv": normal(2, S * width + 1, 16, Hkv, D), "query_start_loc": np.arange(S + 1) * T,
             "seq_lens": seq_lens, "block_table": blocks.reshape(S, width).astype(i32), "scale": D**-0.5, **options}
 
 
@@ -142,7 +129,7 @@ def _launch(inputs, out) -> None:
 
 
 def _spec(name: str, cases, gpu_cases, rows) -> OpSpec:
-    """Weights are rounded to bf16, each by up to 2^-9 of itself; bench/attention_checks.py has the large sizes."""
+    """Weights are rounded to bf16, each by up to 2^-9 of itself; bench.attention.py has the large sizes."""
     return OpSpec(name, cases=cases, gpu_cases=gpu_cases, bench_cases=(), make_inputs=_inputs,
                   outputs=lambda S, T, H, D, **_: {"o": ((S * T, H * D), bf16)}, reference=_reference, launch=_launch,
                   num_bytes=lambda S, T, keys, H, Hkv, D, **_: S * (4 * keys * Hkv * D + 4 * T * H * D),
@@ -154,11 +141,11 @@ def _case(S: int, T: int, keys: int, H: int, Hkv: int, D: int, **options: int) -
 
 
 SPECS = (
-    _spec("attention.decode", [_case(2, 1, 300, 2, 1, 64), _case(1, 1, 20, 9, 1, 96, window=7)],
+    _spec("attention.decode", [_case(2, 1, 20, 2, 1, 64)],
           [_case(3, 1, 1000, 32, 8, 128), _case(5, 1, 700, 24, 4, 256), _case(2, 1, 5000, 9, 3, 64, window=700),
-           _case(2, 1, 900, 16, 1, 96), _case(4, 1, 300, 8, 8, 128, softcap=30), _case(1, 1, 262144, 4, 1, 128)],
+           _case(2, 1, 900, 16, 1, 96), _case(4, 1, 300, 8, 8, 128, softcap=30), _case(1, 1, 262144, 4, 1, 64)],
           ("q", "seq_lens", "block_table")),
-    _spec("attention.prefill", [_case(1, 40, 40, 3, 1, 64), _case(1, 3, 70, 2, 1, 96, window=7, softcap=20)],
+    _spec("attention.prefill", [_case(1, 3, 70, 2, 1, 64, window=7)],
           [_case(2, 500, 500, 32, 8, 128), _case(1, 63, 900, 24, 4, 256), _case(3, 130, 2000, 9, 3, 64, window=300),
-           _case(1, 300, 300, 16, 1, 96), _case(2, 200, 260, 8, 8, 128, softcap=30)], ()),
+           _case(1, 300, 300, 16, 1, 96), _case(2, 200, 260, 8, 8, 128, softcap=30), _case(1, 9, 70, 2, 1, 96, softcap=20)], ()),
 )

@@ -13,7 +13,8 @@ flight, and the copies of the next item start while this one is computed.
 """
 
 from vtlite.cuda.attention_tile import (BLOCK_SIZE, CHUNK, HALVES, HEAD_DIM, ROW_BYTES, SOFTCAP, THREADS, TILE, add_values,
-                                        begin_chunk, cap_scores, first_visible, hide_keys, multiply_keys, rescale, start_tile, weigh)
+                                        begin_chunk, cap_scores, first_visible, hide_keys, multiply_keys, rescale, row_bytes,
+                                        start_tile, weigh)
 from vtlite.cuda.attention_work import MOST_SEQUENCES, add_up, sequence_of
 from vtlite.cuda.kernel import device, kernel
 from vtlite.cuda.lang import (as_u32, bf16, consteval, cp_async_commit, cp_async_wait, cuda, f32, i32, i64, lane_id, load_u32, ptr,
@@ -25,6 +26,23 @@ COLUMNS = 32                     # of o, per warp
 TILES = CHUNK // TILE
 STAGE_BYTES = 2 * TILE           # times ROW_BYTES
 LAYOUT = ("HEAD_DIM", "ROW_BYTES", "BLOCK_SIZE", "THREADS", "COLUMNS", "HALVES", "SOFTCAP", "STAGES")
+
+# head_dim: threads per block, tiles in shared memory, blocks per multiprocessor; for chips with more and with less of it
+TUNED = {64: [(64, 4, 3)], 96: [(96, 3, 2)], 128: [(128, 3, 2)], 256: [(128, 3, 1), (128, 2, 1), (128, 1, 1)]}
+
+
+def layouts(head_dim: int, group: int, block_size: int, softcap: bool) -> list[dict]:
+    """The constants for these shapes, in order of preference."""
+    return [{"HEAD_DIM": head_dim, "ROW_BYTES": row_bytes(head_dim), "BLOCK_SIZE": block_size, "SOFTCAP": softcap, "THREADS": threads,
+             "STAGES": stages, "COLUMNS": head_dim * 32 // threads, "HALVES": 1 if group <= 8 else 2}
+            for threads, stages, _ in TUNED[head_dim]]
+
+
+def shared_bytes(STAGES: int, ROW_BYTES: int, **_) -> int:
+    return STAGES * STAGE_BYTES * ROW_BYTES
+
+
+PREBUILT = [constants for head_dim in TUNED for group in (8, 16) for constants in layouts(head_dim, group, 16, False)]
 
 
 @device
@@ -76,8 +94,8 @@ def store_partial(partial_o, partial_ml, row_start, group, first_column, m, l, o
 
 
 @kernel((ptr(bf16), ptr(bf16), ptr(i64), ptr(i64), ptr(i32), ptr(f32), ptr(f32), f32, f32, u32, u32, u32, u32, u32, u32, u32, u32),
-        threads=lambda THREADS, **_: THREADS, constants=LAYOUT, shared=lambda STAGES, ROW_BYTES, **_: STAGES * STAGE_BYTES * ROW_BYTES,
-        min_blocks=1, prebuild=())
+        threads=lambda THREADS, **_: THREADS, constants=LAYOUT, shared=shared_bytes,
+        prebuild=PREBUILT)
 def attention_decode_kernel(q, kv, query_start_loc, seq_lens, block_table, partial_o, partial_ml, scale_log2, cap_scale, window,
                             num_sequences, num_kv_heads, group, table_width, max_chunks, q_stride, plane):
     """window: keys that a query sees, itself included. group: query heads per KV head. q_stride: vectors from token to token. plane: vectors of all keys."""
@@ -99,7 +117,7 @@ def attention_decode_kernel(q, kv, query_start_loc, seq_lens, block_table, parti
     filling, reading, buffer_bytes = shared_address(buffers), shared_address(buffers), u32(STAGE_BYTES * ROW_BYTES)
     past_buffers = filling + buffer_bytes * u32(STAGES)
     while item < items:                          # a step starts copying one tile and computes the one STAGES - 1 steps before
-        cp_async_wait(consteval(STAGES - 2))
+        cp_async_wait(consteval(max(STAGES - 2, 0)))
         cuda.syncthreads()
         tile = step & u32(TILES - 1)
         if tile == u32(0) and coming < items:
@@ -110,6 +128,9 @@ def attention_decode_kernel(q, kv, query_start_loc, seq_lens, block_table, parti
             start_tile(filling, kv, block_table, next_sequence * table_width, position, next_begin, next_end,
                        next_head * u32(HEAD_DIM // 8), num_kv_heads * u32(HEAD_DIM // 8), plane)
         cp_async_commit()
+        if STAGES == 1:
+            cp_async_wait(0)
+            cuda.syncthreads()
         filling = filling + buffer_bytes
         if filling == past_buffers:
             filling = shared_address(buffers)

@@ -13,7 +13,8 @@ from vtlite.cuda.lang import bf16, consteval, cuda, div, f32, f32_to_bf16, i64, 
 AHEAD = 8                        # chunks loaded at once
 
 
-@kernel((ptr(f32), ptr(f32), ptr(i64), ptr(i64), ptr(bf16), u32, u32), threads=32, constants=("HEAD_DIM",), prebuild=())
+@kernel((ptr(f32), ptr(f32), ptr(i64), ptr(i64), ptr(bf16), u32, u32), threads=32,
+        constants=("HEAD_DIM",), prebuild=[{"HEAD_DIM": head_dim} for head_dim in (64, 96, 128, 256)])
 def attention_merge_kernel(partial_o, partial_ml, query_start_loc, seq_lens, out, window, max_chunks):
     head, num_heads, sequence, lane = u32(cuda.blockIdx.x), u32(cuda.gridDim.x), u32(cuda.blockIdx.y), u32(cuda.threadIdx.x)
     row = u32(query_start_loc[sequence])

@@ -8,9 +8,9 @@ Order: attention_tile.py. Flops: 4 D per visible key and query head; bound by th
 Blocks with late rows, which see more keys, start first.
 """
 
-from vtlite.cuda.attention_tile import (BLOCK_SIZE, CHUNK, COLUMNS, HALVES, HEAD_DIM, INFINITY, ROW_BYTES, SOFTCAP, THREADS,
+from vtlite.cuda.attention_tile import (ATOM, BLOCK_SIZE, CHUNK, COLUMNS, HALVES, HEAD_DIM, INFINITY, ROW_BYTES, SOFTCAP, THREADS,
                                         TILE, add_values, begin_chunk, cap_scores, first_visible, hide_keys, join_references,
-                                        joined, multiply_keys, multiply_keys_of_shared, normalised, rescale, start_tile, weigh)
+                                        joined, multiply_keys, multiply_keys_of_shared, normalised, rescale, row_bytes, start_tile, weigh)
 from vtlite.cuda.attention_work import MOST_SEQUENCES, add_up, sequence_of
 from vtlite.cuda.kernel import device, kernel
 from vtlite.cuda.lang import (as_u32, bf16, consteval, cp_async_16_or_zero, cp_async_commit, cp_async_wait, cuda, div, f32,
@@ -21,12 +21,23 @@ from vtlite.cuda.tiles import fragment_a, swizzled
 STAGES = 2                       # tiles of keys and values in shared memory
 IN_REGISTERS = 128               # the largest head_dim whose queries stay in registers
 LAYOUT = ("HEAD_DIM", "ROW_BYTES", "BLOCK_SIZE", "THREADS", "COLUMNS", "HALVES", "SOFTCAP", "STAGES")
+# head_dim: threads per block and tiles in shared memory, for chips with more and with less of it
+TUNED = {64: [(128, 2)], 96: [(128, 2)], 128: [(128, 2)], 256: [(128, 2), (32, 2), (32, 1)]}
+
+
+def layouts(head_dim: int, block_size: int, softcap: bool) -> list[dict]:
+    """The constants for these shapes, in order of preference."""
+    return [{"HEAD_DIM": head_dim, "ROW_BYTES": row_bytes(head_dim), "BLOCK_SIZE": block_size, "SOFTCAP": softcap, "THREADS": threads,
+             "STAGES": stages, "COLUMNS": head_dim, "HALVES": 2} for threads, stages in TUNED[head_dim]]
 
 
 def shared_bytes(STAGES: int, ROW_BYTES: int, THREADS: int, HEAD_DIM: int, **_) -> int:
     """Keys and values, the joined chunks and, where they do not stay in registers, the queries."""
     queries = 0 if HEAD_DIM <= IN_REGISTERS else THREADS // 2 * ROW_BYTES
     return STAGES * 2 * TILE * ROW_BYTES + THREADS // 2 * HEAD_DIM * 4 + queries
+
+
+PREBUILT = [constants for head_dim in TUNED for constants in layouts(head_dim, 16, False)]
 
 
 @device
@@ -67,7 +78,7 @@ def join_chunk(totals, total_m, total_l, m, l, o):
 
 
 @kernel((ptr(bf16), ptr(bf16), ptr(i64), ptr(i64), ptr(i32), ptr(bf16), f32, f32, u32, u32, u32, u32, u32, u32),
-        threads=lambda THREADS, **_: THREADS, constants=LAYOUT, shared=shared_bytes, prebuild=())
+        threads=lambda THREADS, **_: THREADS, constants=LAYOUT, shared=shared_bytes, prebuild=PREBUILT)
 def attention_prefill_kernel(q, kv, query_start_loc, seq_lens, block_table, out, scale_log2, cap_scale, window, num_sequences, group,
                              table_width, q_stride, plane):
     """window: keys that a query sees, itself included. group: query heads per KV head. q_stride: vectors from token to token. plane: vectors of all keys."""
@@ -104,26 +115,29 @@ def attention_prefill_kernel(q, kv, query_start_loc, seq_lens, block_table, out,
         fragments = cuda.local.array(consteval((min(HEAD_DIM, IN_REGISTERS) // 16, 4)), u32)
         s, p = cuda.local.array(consteval((TILE // 8, 4)), f32), cuda.local.array(consteval((TILE // 8, 2)), u32)
         m, l, o = cuda.local.array(2, f32), cuda.local.array(4, f32), cuda.local.array(consteval((HEAD_DIM // 8, 4)), f32)
-        total_m, total_l, lows, spans = (cuda.local.array(2, f32), cuda.local.array(2, f32), cuda.local.array(2, u32),
-                                         cuda.local.array(2, u32))
-        for half in consteval(range(2)):
-            row_end = first_position + (first_row + warp * u32(16) + u32(8 * half) + (lane >> u32(2))) // group + u32(1)
-            lows[half] = first_visible(row_end, window)
-            spans[half] = row_end - lows[half]
-            total_m[half], total_l[half] = f32(-INFINITY), f32(0)
+        total_m, total_l = cuda.local.array(2, f32), cuda.local.array(2, f32)
+        total_m[0], total_m[1], total_l[0], total_l[1] = f32(-INFINITY), f32(-INFINITY), f32(0), f32(0)
         begin_chunk(m, l, o)
+        warp_row = first_row + warp * u32(16)
+        warp_past = select(warp_row + u32(16) < num_rows, warp_row + u32(16), num_rows)
+        warp_end = first_position + (warp_past - u32(1)) // group + u32(1)
+        if warp_row >= num_rows:
+            warp_end = u32(0)
 
         first = begin // u32(TILE) * u32(TILE)
         ahead, position = first, first
         filling, reading, buffer_bytes = shared_address(buffers), shared_address(buffers), u32(2 * TILE * ROW_BYTES)
         past_buffers = filling + buffer_bytes * u32(STAGES)
         while position < end:                    # a step starts copying one tile and computes the one STAGES - 1 steps before
-            cp_async_wait(consteval(STAGES - 2))
+            cp_async_wait(consteval(max(STAGES - 2, 0)))
             cuda.syncthreads()
             if ahead < end:
                 start_tile(filling, kv, block_table, sequence * table_width, ahead, begin, end, head_start,
                            u32(cuda.gridDim.y) * u32(HEAD_DIM // 8), plane)
             cp_async_commit()
+            if STAGES == 1:
+                cp_async_wait(0)
+                cuda.syncthreads()
             ahead, filling = ahead + u32(TILE), filling + buffer_bytes
             if filling == past_buffers:
                 filling = shared_address(buffers)
@@ -132,23 +146,26 @@ def attention_prefill_kernel(q, kv, query_start_loc, seq_lens, block_table, out,
                     if HEAD_DIM <= IN_REGISTERS:
                         for k in consteval(range(HEAD_DIM // 16)):
                             fragments[k, 0], fragments[k, 1], fragments[k, 2], fragments[k, 3] = fragment_a(
-                                queries_of_warp, u32(0), u32(2 * k), u32(ROW_BYTES))
+                                queries_of_warp + u32(k // 4 * ATOM), u32(0), u32(2 * k % 8), u32(ROW_BYTES))
                         cuda.syncwarp()
                     for n in consteval(range(HEAD_DIM // 8)):
                         store_total(totals, n, f32(0), f32(0), f32(0), f32(0))
-                if HEAD_DIM <= IN_REGISTERS:
-                    multiply_keys(fragments, reading, s)
-                else:
-                    multiply_keys_of_shared(queries_of_warp, reading, s)
-                if SOFTCAP:
-                    cap_scores(s, cap_scale)
-                if position + u32(TILE) > top_end or position < last_begin:
-                    for half in consteval(range(2)):
-                        hide_keys(s, position, lows[half], spans[half], half)
-                factor0 = weigh(s, p, m, scale_log2, 0)
-                factor1 = weigh(s, p, m, scale_log2, 1)
-                rescale(o, l, factor0, factor1)
-                add_values(p, reading + u32(TILE * ROW_BYTES), u32(0), o, l)
+                if position < warp_end:                                          # else no row of this warp sees the tile
+                    if HEAD_DIM <= IN_REGISTERS:
+                        multiply_keys(fragments, reading, s)
+                    else:
+                        multiply_keys_of_shared(queries_of_warp, reading, s)
+                    if SOFTCAP:
+                        cap_scores(s, cap_scale)
+                    if position + u32(TILE) > top_end or position < last_begin:
+                        for half in consteval(range(2)):
+                            row_end = first_position + (warp_row + u32(8 * half) + (lane >> u32(2))) // group + u32(1)
+                            low = first_visible(row_end, window)
+                            hide_keys(s, position, low, row_end - low, half)
+                    factor0 = weigh(s, p, m, scale_log2, 0)
+                    factor1 = weigh(s, p, m, scale_log2, 1)
+                    rescale(o, l, factor0, factor1)
+                    add_values(p, reading + u32(TILE * ROW_BYTES), u32(0), o, l)
                 position = position + u32(TILE)
                 if position % u32(CHUNK) == u32(0) or position >= end:
                     join_chunk(totals, total_m, total_l, m, l, o)
@@ -158,7 +175,7 @@ def attention_prefill_kernel(q, kv, query_start_loc, seq_lens, block_table, out,
                     reading = shared_address(buffers)
 
         for half in consteval(range(2)):
-            row = first_row + warp * u32(16) + u32(8 * half) + (lane >> u32(2))
+            row = warp_row + u32(8 * half) + (lane >> u32(2))
             if row < num_rows:
                 token, inverse = row // group, div(f32(1), total_l[half])
                 start = (first_token + token) * q_heads + u32(cuda.blockIdx.y) * group + (row - token * group)

@@ -37,6 +37,22 @@ HALVES = 2                       # 1 if only rows 0 to 7 are in use
 SOFTCAP = False
 
 SIXTEEN = 16                     # keys copied at once: they lie in one block of the cache
+ATOM = 128                       # bytes, eight chunks: the swizzle permutes within them, so more of a row is a constant apart
+
+
+# KiB of shared memory that a block may have; other chips have 227
+SHARED_KIB = {"sm_80": 163, "sm_86": 99, "sm_89": 99, "sm_120": 99, "sm_121": 99}
+
+
+def first_that_fits(layouts: list[dict], shared_bytes, chip: str) -> dict:
+    """Of several layouts the first whose shared memory a chip has, with 1 KiB left for attention_work's starts."""
+    limit = SHARED_KIB.get(chip, 227) - 1 << 10
+    return next(constants for constants in layouts if shared_bytes(**constants) <= limit)
+
+
+def row_bytes(head_dim: int) -> int:
+    """ROW_BYTES for a head_dim: whole swizzles."""
+    return -(-head_dim // 64) * 128
 
 
 # -- keys and values from the cache
@@ -86,7 +102,7 @@ def multiply_keys(q, keys, s):
         for i in consteval(range(4)):
             s[n, i] = f32(0)
     for k in consteval(range(HEAD_DIM // 16)):
-        multiply_keys_step(q[k, 0], q[k, 1], q[k, 2], q[k, 3], keys, u32(2 * k), s)
+        multiply_keys_step(q[k, 0], q[k, 1], q[k, 2], q[k, 3], keys + u32(k // 4 * ATOM), u32(2 * k % 8), s)
 
 
 @device
@@ -96,13 +112,13 @@ def multiply_keys_of_shared(queries, keys, s):
         for i in consteval(range(4)):
             s[n, i] = f32(0)
     for k in consteval(range(HEAD_DIM // 16)):
-        a0, a1, a2, a3 = fragment_a(queries, u32(0), u32(2 * k), u32(ROW_BYTES))
-        multiply_keys_step(a0, a1, a2, a3, keys, u32(2 * k), s)
+        a0, a1, a2, a3 = fragment_a(queries + u32(k // 4 * ATOM), u32(0), u32(2 * k % 8), u32(ROW_BYTES))
+        multiply_keys_step(a0, a1, a2, a3, keys + u32(k // 4 * ATOM), u32(2 * k % 8), s)
 
 
 @device
 def multiply_keys_step(a0, a1, a2, a3, keys, column, s):
-    """Add to s the products of 16 elements, those from 8 column on."""
+    """Add to s the products of 16 elements, those from chunk `column` on."""
     for n in consteval(range(TILE // 16)):
         b0, b1, b2, b3 = fragments_b(keys, u32(16 * n), column, u32(ROW_BYTES))
         s[2 * n, 0], s[2 * n, 1], s[2 * n, 2], s[2 * n, 3] = mma_m16n8k16_bf16(
@@ -176,7 +192,7 @@ def add_values(p, values, first_column, o, l):
         if HALVES == 2:
             a1, a3 = p[2 * k, 1], p[2 * k + 1, 1]
         for n in consteval(range(COLUMNS // 16)):
-            b0, b1, b2, b3 = fragments_b_transposed(values, u32(16 * k), first_column + u32(2 * n), u32(ROW_BYTES))
+            b0, b1, b2, b3 = fragments_b_transposed(values + u32(n // 4 * ATOM), u32(16 * k), first_column + u32(2 * n % 8), u32(ROW_BYTES))
             o[2 * n, 0], o[2 * n, 1], o[2 * n, 2], o[2 * n, 3] = mma_m16n8k16_bf16(
                 a0, a1, a2, a3, b0, b1, o[2 * n, 0], o[2 * n, 1], o[2 * n, 2], o[2 * n, 3])
             o[2 * n + 1, 0], o[2 * n + 1, 1], o[2 * n + 1, 2], o[2 * n + 1, 3] = mma_m16n8k16_bf16(

@@ -11,12 +11,13 @@ from vtlite.cuda.lang import (as_f32, as_i32, as_u32, bf16_to_f32, bf16x2_high, 
                               f32_to_bf16, f32_to_bf16x2, f32_to_e4m3x2, f32_to_e5m2x2, f32_to_f16, f32_to_f16x2, f32_to_i32_rn,
                               f32_to_i32_rz, f32_to_u32_rz, fabs, floor, fma, fmax, fmin, i32, i32_to_f32, mul, mul_hi_u32,
                               mul_lo_u32, popc, ptr, rotl_u32, select, sqrt, u16, u32, u32_as_f32, u32_to_f32)
-from vtlite.elementary import cos, exp, exp2, gelu_tanh, log, log1p, rsqrt, sigmoid, silu, sin, softplus
+from vtlite.elementary import cos, exp, exp2, gelu_tanh, log, log1p, rsqrt, sigmoid, silu, sin, softmax_exp2, softplus, tanh
 
 THREADS = 128
 FLOATS = ("x * y + z", "x * y - z", "-x", "fma", "mul", "div", "sqrt", "floor", "fabs", "fmax", "fmin", "select", "as_f32", "i32_to_f32",
           "u32_to_f32", "u32_as_f32", "bf16_to_f32", "bf16x2_low", "bf16x2_high", "f16_to_f32", "f16x2_low", "f16x2_high", "exp", "exp2",
-          "log", "log1p", "sigmoid", "silu", "gelu_tanh", "softplus", "rsqrt", "sin", "cos")
+          "log", "log1p", "sigmoid", "silu", "gelu_tanh", "softplus", "rsqrt", "sin", "cos",
+          "softmax_exp2", "tanh")
 INTEGERS = ("a + b", "a - b", "a * b", "a << 5", "a >> b % 32", "i32(a) >> 5", "i32 + i32", "i32 * i32", "a // 7", "a % 7", "a ^ ~b",
             "a < b", "i32(a) < i32(b)", "x < y", "x != x", "as_i32", "as_u32", "f32_to_i32_rn", "f32_to_i32_rz", "f32_to_u32_rz",
             "mul_hi_u32", "mul_lo_u32", "rotl_u32", "byte_permute", "popc", "clz")
@@ -76,7 +77,9 @@ def floats(out, at, x, y, z, a):
     at = put(out, at, as_u32(rsqrt(x)))
     bounded = fmin(fmax(x, f32(-1048576.0)), f32(1048576.0))
     at = put(out, at, as_u32(sin(bounded)))
-    return put(out, at, as_u32(cos(bounded)))
+    at = put(out, at, as_u32(cos(bounded)))
+    at = put(out, at, as_u32(softmax_exp2(select(x < f32(127.0), x, f32(0)))))
+    return put(out, at, as_u32(tanh(x)))
 
 
 def integers(out, at, x, y, a, b):

@@ -1,0 +1,135 @@
+"""Paged attention: a token's bits are those of its arithmetic, however its work reaches the GPU."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vtlite.cuda import attention, attention_arithmetic, device as devices
+from vtlite.cuda.attention import paged_attention
+from vtlite.cuda.attention_tile import CHUNK, TILE
+from vtlite.cuda.lang import bf16, f32
+from vtlite.errors import DeviceError
+
+BLOCK_SIZE = 16
+
+
+class Cache:
+    """One layer's KV cache with the keys and values of sequences in shuffled blocks; every other slot holds NaN."""
+
+    def __init__(self, rng, keys_and_values: list[np.ndarray], spare: int = 2):
+        """keys_and_values: [2, n, Hkv, D] per sequence."""
+        needed = [-(-kv.shape[1] // BLOCK_SIZE) for kv in keys_and_values]
+        order = rng.permutation(sum(needed) + spare)
+        self.kv = np.full((2, len(order), BLOCK_SIZE, *keys_and_values[0].shape[2:]), np.nan, f32).astype(bf16)
+        self.block_table = np.zeros((len(needed), max(needed)), np.int32)
+        for s, (kv, blocks) in enumerate(zip(keys_and_values, needed, strict=True)):
+            self.block_table[s, :blocks], order = order[:blocks], order[blocks:]
+            positions = np.arange(kv.shape[1])
+            self.kv[:, self.block_table[s, positions // BLOCK_SIZE], positions % BLOCK_SIZE] = kv
+
+    def batch(self, rows) -> SimpleNamespace:
+        """rows: (sequence, end, count), each for the last `count` positions before `end`."""
+        return SimpleNamespace(query_start_loc=np.cumsum([0, *(count for _, _, count in rows)]),
+                               seq_lens=np.array([end for _, end, _ in rows]),
+                               block_table=self.block_table[[s for s, _, _ in rows]])
+
+
+def on(device, q, kv, batch, *args, **options) -> np.ndarray:
+    """paged_attention of host arrays, as bits."""
+    arrays = SimpleNamespace(**{name: device.array(value) for name, value in vars(batch).items()})
+    return paged_attention(device.array(q), device.array(kv), arrays, *args, **options).numpy().view(np.uint16)
+
+
+def draw(rng, *shape) -> np.ndarray:
+    return (2 * rng.standard_normal(shape)).astype(bf16)
+
+
+@pytest.mark.parametrize("num_heads, head_dim, rows, options", [
+    (9, 96, [(0, 20, 1)], {}),
+    (2, 96, [(0, 70, 3)], {"window": 7, "softcap": 20}),
+    (3, 64, [(0, 20, 20)], {}),
+    (2, 64, [(0, 70, 1)], {"window": 8}),
+])
+def test_the_kernels_give_the_bits_of_their_arithmetic(device, num_heads, head_dim, rows, options):
+    rng = np.random.default_rng(5)
+    cache = Cache(rng, [draw(rng, 2, rows[0][1], 1, head_dim)])
+    q, batch = draw(rng, rows[0][2], num_heads, head_dim), cache.batch(rows)
+    expected = attention_arithmetic.paged_attention(q, cache.kv, batch, 0.125, **options)
+    assert np.array_equal(on(device, q, cache.kv, batch, 0.125, **options), expected.view(np.uint16))
+
+
+def test_a_token_has_the_same_bits_decoded_prefilled_and_beside_others(device, monkeypatch):
+    rng, end, window = np.random.default_rng(0), CHUNK + 10, 60
+    cache = Cache(rng, [draw(rng, 2, end, 1, 64), draw(rng, 2, 20, 1, 64)])
+    q, options = draw(rng, 3, 2, 64), {"scale": 0.125, "window": window}
+    whole = on(device, q, cache.kv, cache.batch([(0, end, 3)]), **options)
+    assert np.array_equal(whole, attention_arithmetic.paged_attention(q, cache.kv, cache.batch([(0, end, 3)]), **options).view(np.uint16))
+    monkeypatch.setattr(device, "num_sms", 1)                       # fewer blocks, each with several items
+    mixed = cache.batch([(0, end, 1), (1, 12, 2), (0, end - 1, 1)])
+    beside = on(device, np.concatenate([q[2:], q[:2], q[1:2]]), cache.kv, mixed, **options)
+    assert np.array_equal(beside[[3, 0]], whole[1:])
+
+
+@settings(max_examples=25, deadline=None)
+@given(end=st.integers(2, 2 * CHUNK + 40), window=st.none() | st.integers(1, CHUNK + TILE), seed=st.integers(0, 99), data=st.data())
+def test_rows_are_independent_in_the_arithmetic(end, window, seed, data):
+    """Tiles and chunks that only other rows see change nothing."""
+    rng = np.random.default_rng(seed)
+    cache = Cache(rng, [draw(rng, 2, end, 1, 16)])
+    count = data.draw(st.integers(2, min(end, 90)))
+    q = draw(rng, count, 1, 16) * rng.choice([1, 40], (count, 1, 1)).astype(bf16)
+    softcap = data.draw(st.sampled_from((None, 5.0)))
+    whole = attention_arithmetic.paged_attention(q, cache.kv, cache.batch([(0, end, count)]), 0.25, window, softcap)
+    for row in {0, count // 2, count - 1}:
+        alone = cache.batch([(0, end - count + row + 1, 1)])
+        assert np.array_equal(whole[row], attention_arithmetic.paged_attention(q[row : row + 1], cache.kv, alone, 0.25, window, softcap)[0])
+
+
+def test_padding_rows_become_zeros(device):
+    rng = np.random.default_rng(1)
+    cache = Cache(rng, [draw(rng, 2, 5, 1, 64)])
+    out = on(device, draw(rng, 3, 1, 64), cache.kv, cache.batch([(0, 5, 1), (0, 0, 1), (0, 0, 1)]), 0.125)
+    assert out[0].any() and not out[1:].any()
+
+
+def test_more_sequences_than_the_workspace_holds_go_in_several_launches(device, monkeypatch):
+    rng = np.random.default_rng(2)
+    cache = Cache(rng, [draw(rng, 2, n, 1, 64) for n in (5, 9)])
+    q, batch = draw(rng, 2, 1, 64), cache.batch([(0, 5, 1), (1, 9, 1)])
+    together = on(device, q, cache.kv, batch, 0.125)
+    monkeypatch.setattr(attention, "WORKSPACE_BYTES", 1)
+    assert np.array_equal(on(device, q, cache.kv, batch, 0.125), together)
+
+
+def test_what_the_kernels_do_not_take_is_named(device):
+    rng = np.random.default_rng(3)
+    cache = Cache(rng, [draw(rng, 2, 5, 1, 64)])
+    batch = cache.batch([(0, 5, 1)])
+    with pytest.raises(DeviceError, match="1 to 16 query heads per KV head.*found head_dim 64, 17 heads, 1 KV heads"):
+        on(device, draw(rng, 1, 17, 64), cache.kv, batch, 0.125)
+    with pytest.raises(DeviceError, match="head_dim 64, 96, 128, 256.*found head_dim 80"):
+        on(device, draw(rng, 1, 1, 80), draw(rng, 2, 1, 16, 1, 80), batch, 0.125)
+    with pytest.raises(DeviceError, match="softcap is -1, it must be above 0, or None"):
+        on(device, draw(rng, 1, 1, 64), cache.kv, batch, 0.125, softcap=-1)
+
+
+@pytest.mark.gpu
+def test_random_mixes_give_the_bits_of_each_row_alone(monkeypatch):
+    monkeypatch.setenv("VTLITE_DEVICE", "0")
+    device, rng = devices.current(), np.random.default_rng(4)
+    for mix in range(60):
+        head_dim, num_kv_heads, group = [(64, 3, 3), (128, 8, 4), (256, 4, 6), (96, 1, 16)][mix % 4]
+        lengths = rng.integers(1, 3000, rng.integers(1, 12))
+        cache = Cache(rng, [draw(rng, 2, n, num_kv_heads, head_dim) for n in lengths])
+        rows = [(s, int(n), int(rng.integers(1, min(n, 300) + 1)) if rng.random() < 0.5 else 1) for s, n in enumerate(lengths)]
+        q, options = draw(rng, sum(count for *_, count in rows), num_kv_heads * group, head_dim), {"scale": head_dim**-0.5}
+        options["window"] = [None, 500][mix // 4 % 2]
+        together, start = on(device, q, cache.kv, cache.batch(rows), **options), 0
+        for s, end, count in rows:
+            last = on(device, q[start + count - 1 : start + count], cache.kv, cache.batch([(s, end, 1)]), **options)
+            first = on(device, q[start : start + 1], cache.kv, cache.batch([(s, end - count + 1, 1)]), **options)
+            assert np.array_equal(together[[start + count - 1, start]], np.concatenate([last, first]))
+            start += count
