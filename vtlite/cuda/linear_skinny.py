@@ -1,6 +1,6 @@
 """Linear for few rows    y = x W^T, with the epilogues of linear_epilogue.py
 
-x [T, K] bf16, T <= ROWS; W [N, K] bf16 ([2 N, K] if GATED: all gates, then all ups); y [T, N].
+x [T, K] bf16, T <= ROWS; W [N, K] bf16 ([2 N, K] if CHAINS is 2: all gates, then all ups); y [T, N].
 Order of one output: one f32 accumulator, one step of mma.m16n8k16 per 16 products, in ascending k. It depends on K alone.
 Bytes: 2 N K + 2 T (K + N); bound by the bytes of W, each read once.
 
