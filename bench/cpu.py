@@ -25,7 +25,7 @@ from rich.table import Table
 from vtlite import LLM, SamplingParams, cpu
 from vtlite.engine.batch import Ragged, SamplingBatch
 from vtlite.cpu.kernel import Kernel, pointer_to, run
-from vtlite.cpu.launcher import num_threads
+from vtlite.cpu.cores import num_threads
 from vtlite.cpu.simd import LANES, add, hsum, load, splat
 
 MIB = 1 << 20

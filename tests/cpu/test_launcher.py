@@ -9,7 +9,6 @@ import pytest
 from tests.cpu.threads import threads
 from vtlite.cpu import launcher
 from vtlite.cpu.kernel import Kernel, pointer_to, recording, run
-from vtlite.errors import ConfigError
 
 
 @Kernel
@@ -65,12 +64,3 @@ def test_helpers_fall_asleep_when_there_is_nothing_to_do():
             time.sleep(0.01)
         run(count, 64, counts, counts, np.empty(64, np.int64), 0)
     assert (counts == 2).all()
-
-
-def test_the_number_of_threads_can_be_set(monkeypatch):
-    monkeypatch.setenv("VTLITE_NUM_THREADS", "3")
-    assert launcher.num_threads.__wrapped__() == 3
-    for wrong in ("", "0", "two", "-1", "1.5"):
-        monkeypatch.setenv("VTLITE_NUM_THREADS", wrong)
-        with pytest.raises(ConfigError, match=f"VTLITE_NUM_THREADS is '{wrong}'"):
-            launcher.num_threads.__wrapped__()

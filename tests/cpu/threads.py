@@ -4,12 +4,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from vtlite.cpu import launcher
+from vtlite.cpu import cores
 
 
 @contextmanager
 def threads(number: int):
     """Kernels are cut up for, and helped by, this many threads."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launcher, "num_threads", lambda: number)
+        patch.setattr(cores, "num_threads", lambda: number)
         yield

@@ -11,7 +11,7 @@ Bytes: 8 D Hkv seq_len per row of the batch. Bound by memory in decode, by fma i
 import numpy as np
 from numba import njit
 
-from vtlite.cpu import launcher
+from vtlite.cpu import cores
 from vtlite.cpu.elementary import exp, tanh
 from vtlite.cpu.kernel import SERIAL_BELOW, Kernel, float_in, pointer_to, run
 from vtlite.cpu.simd import LANES, add, fma, hmax, hsum, load, maximum, splat, store
@@ -38,7 +38,7 @@ def paged_attention(q: np.ndarray, kv: np.ndarray, batch, scale: float, window: 
     assert kv.flags.c_contiguous, "the cache is read in place"
     q, table = bits(q), np.ascontiguousarray(batch.block_table, np.int32)
     out = np.empty((T, num_heads * head_dim), np.float32)
-    workers = min(launcher.num_threads(), T * num_kv_heads)
+    workers = min(cores.num_threads(), T * num_kv_heads)
     scratch = np.empty((workers, TILE + head_dim + 2 * (num_heads // num_kv_heads)), np.float32)
     slots = np.empty((workers, TILE), np.int64)
     run(_share, workers, q, kv, out, batch.query_start_loc, batch.seq_lens, table, table.shape[1], block_size, kv.size // 2,

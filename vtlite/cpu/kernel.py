@@ -18,7 +18,7 @@ from llvmlite import ir
 from numba import cfunc, njit, types
 from numba.extending import intrinsic
 
-from vtlite.cpu import launcher
+from vtlite.cpu import cores, launcher
 
 CLAIMS = 4                        # of each thread in a call: a slower core takes fewer
 SERIAL_BELOW = 1 << 15            # elements of a cheap operation: fewer are over before a second thread has woken
@@ -50,7 +50,7 @@ class Kernel:
 
 def run(kernel: Kernel, tasks: int, *arguments: np.ndarray | int | float, parallel: bool = True) -> None:
     """Call kernel(0, args) .. kernel(tasks - 1, args); `parallel` shares them out in contiguous ranges."""
-    threads = launcher.num_threads() if parallel else 1
+    threads = cores.num_threads() if parallel else 1
     claim = max(1, tasks // (CLAIMS * threads)) if threads > 1 else tasks
     call = np.array([kernel.address, tasks, claim, len(arguments), *map(_slot, arguments)], np.int64)
     tape = getattr(_recording, "tape", None)

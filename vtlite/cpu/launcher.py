@@ -21,7 +21,7 @@ from numba import carray, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from vtlite.errors import ConfigError
+from vtlite.cpu import cores
 
 ADDRESS, TASKS, CLAIM, NUM_SLOTS, SLOTS = range(5)                      # where a call has what
 NEXT, DONE, LINE = 0, 1, 8                                              # counters of each call; 8 int64 fill a cache line
@@ -33,20 +33,10 @@ _in_use = threading.Lock()
 _work = threading.Condition()
 
 
-@cache
-def num_threads() -> int:
-    """VTLITE_NUM_THREADS, or as many as this process may use cores. ConfigError if that is not a number from 1 on."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    wanted = os.environ.get("VTLITE_NUM_THREADS", str(cores))
-    if not wanted.isdecimal() or int(wanted) < 1:
-        raise ConfigError(f"VTLITE_NUM_THREADS is {wanted!r}; it should be a number of threads such as {cores}")
-    return int(wanted)
-
-
 def launch(calls: np.ndarray, num_calls: int, parallel: bool = True) -> None:
     """Make `num_calls` calls; if `parallel`, other threads help, unless they are at work for another caller."""
     counters = np.zeros(num_calls * LINE, np.int64)
-    together = parallel and num_threads() > 1 and _in_use.acquire(blocking=False)
+    together = parallel and cores.num_threads() > 1 and _in_use.acquire(blocking=False)
     try:
         if together:
             _wake_helpers()
@@ -58,14 +48,14 @@ def launch(calls: np.ndarray, num_calls: int, parallel: bool = True) -> None:
 
 def _wake_helpers() -> None:
     _start_helpers()
-    if _board[AWAKE] < num_threads() - 1:
+    if _board[AWAKE] < cores.num_threads() - 1:
         with _work:
             _work.notify_all()
 
 
 @cache
 def _start_helpers() -> None:
-    for i in range(num_threads() - 1):
+    for i in range(cores.num_threads() - 1):
         threading.Thread(target=_help_for_ever, name=f"vtlite-cpu-{i}", daemon=True).start()
 
 

@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 from numba import njit
 
-from vtlite.cpu import launcher
+from vtlite.cpu import cores
 from vtlite.cpu.kernel import CLAIMS, Kernel, pointer_to, run
 from vtlite.cpu.simd import LANES, fma, hsum, load, load_one, prefetch, splat
 from vtlite.cpu.strided import bits
@@ -28,7 +28,7 @@ def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None,
     """x [T, K] f32, weight [N, K] bf16, f16 or f32, bias [N], residual [T, N] f32 -> [T, N] in `out_dtype` (default f32)."""
     (T, K), N = x.shape, len(weight)
     x, w, y = bits(x), bits(weight), np.empty((T, N), np.float32)
-    block = BLOCK if T >= FEW_ROWS else -(-N // (4 * CLAIMS * launcher.num_threads())) * 4
+    block = BLOCK if T >= FEW_ROWS else -(-N // (4 * CLAIMS * cores.num_threads())) * 4
     b = 0 if bias is None else bias.astype(np.float32, copy=False)
     r = 0 if residual is None else bits(residual)
     run(_kernel(w.dtype.type), -(-N // block), x, w, y, T, N, K, block, b, r, parallel=T * N * K >= SERIAL_PRODUCTS)

@@ -56,7 +56,7 @@ def select_wing(device: str) -> Wing:
 
 def cpu_threads() -> int:
     """Threads that share the work on a CPU."""
-    from vtlite.cpu.launcher import num_threads
+    from vtlite.cpu.cores import num_threads
     return num_threads()
 
 

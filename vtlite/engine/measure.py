@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 
 from vtlite import tap
+from vtlite.engine.device import cpu_threads
 from vtlite.engine.engine import Engine
 from vtlite.engine.host_memory import available_bytes
 from vtlite.engine.sampling_params import SamplingParams
@@ -98,8 +99,7 @@ def copy_bytes_per_second(device) -> float:
     if device is not None:
         from vtlite.cuda.timing import measure_ceilings
         return measure_ceilings(device).copy_tbps * 1e12
-    from numba import get_num_threads
-    threads, size = get_num_threads(), min(COPIED_AT_ONCE, available_bytes() // 8)
+    threads, size = cpu_threads(), min(COPIED_AT_ONCE, available_bytes() // 8)
     source, target = np.ones(size, np.uint8), np.zeros(size, np.uint8)
     parts = list(zip(np.array_split(target, threads), np.array_split(source, threads), strict=True))
     with ThreadPoolExecutor(threads) as pool:
