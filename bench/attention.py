@@ -1,4 +1,4 @@
-"""Attention on a GPU at the sizes of real serving, in several variants, beside torch's flash attention where torch is installed.
+"""Attention on a GPU at the sizes of serving, in several variants, beside torch's flash attention where torch is installed.
 
     python -m bench.gpu_checks --out FILE --only attention            the rows of this file are among those
     python -m bench.attention --out DIR --chip sm_90a        the cubins that they need, made without a GPU
@@ -25,7 +25,8 @@ DECODE, PREFILL = SPECS
 SHAPES = ((32, 8, 128), (24, 4, 256))                               # H, Hkv, D of Qwen3-8B and of Qwen3.6-27B
 DECODES = ((1, 8192), (32, 1024), (32, 8192), (1, 262144))          # sequences, keys
 PREFILLS = (4096, 16384)                                            # tokens
-DECODE_VARIANTS = {128: [(128, 3, 2), (128, 2, 3), (128, 6, 1), (64, 3, 2)], 256: [(128, 3, 1), (128, 1, 3), (256, 3, 1), (64, 3, 1)]}
+DECODE_VARIANTS = {128: [(128, 3, 2), (128, 2, 3), (128, 6, 1), (64, 3, 2)],
+                   256: [(128, 3, 1), (128, 1, 3), (256, 3, 1), (64, 3, 1)]}
 PREFILL_VARIANTS = {128: [(128, 2), (128, 3), (256, 2), (64, 2)], 256: [(128, 2), (128, 1), (64, 2)]}
 
 
@@ -53,8 +54,8 @@ def inputs_on(gpu, spec, sets: int, **case) -> tuple[dict, list[SimpleNamespace]
 def is_defined(host: dict, row: int, sequence: int, keys: int, got: np.ndarray) -> bool:
     """Whether `got` [1, H D] is the attention of q's row over the first `keys` keys of a sequence."""
     table = host["block_table"][sequence : sequence + 1]
-    alone = {"q": host["q"][row : row + 1], "kv": host["kv"][:, table[0]], "query_start_loc": np.array([0, 1]), "seq_lens": np.array([keys]),
-             "block_table": np.arange(table.size, dtype=np.int32)[None], "scale": host["scale"]}
+    alone = {"q": host["q"][row : row + 1], "kv": host["kv"][:, table[0]], "query_start_loc": np.array([0, 1]),
+             "seq_lens": np.array([keys]), "block_table": np.arange(table.size, dtype=np.int32)[None], "scale": host["scale"]}
     return DECODE.error(alone, {"o": got}) <= DECODE.tolerance
 
 
@@ -70,7 +71,7 @@ def decode_rows(gpu, ceilings: Ceilings, S: int, keys: int, H: int, Hkv: int, D:
 
             got = launch(batches[0]).numpy()
             first = got if first is None else first
-            ok = got.tobytes() == first.tobytes() and is_defined(x["host"], S - 1, S - 1, int(x["host"]["seq_lens"][S - 1]), got[S - 1 :])
+            ok = got.tobytes() == first.tobytes() and is_defined(x["host"], S - 1, S - 1, x["host"]["seq_lens"][S - 1], got[S - 1 :])
             us = time_kernel(gpu, [lambda batch=batch: launch(batch) for batch in batches])
         yield {"name": "attention.decode", "case": {**case, "variant": variant}, "us": round(us, 3), "bytes": num_bytes,
                "share": round(num_bytes / us / 1e6 / ceilings.read_tbps, 4), "ok": ok}
@@ -90,7 +91,8 @@ def prefill_rows(gpu, ceilings: Ceilings, T: int, H: int, Hkv: int, D: int) -> I
             launch()
             got = out.numpy()
             first = got if first is None else first
-            ok = got.tobytes() == first.tobytes() and all(_decodes_to(gpu, x, row, got[row : row + 1]) for row in (0, T // 3, T - 1))
+            decoded = (_decodes_to(gpu, x, row, got[row : row + 1]) for row in (0, T // 3, T - 1))
+            ok = got.tobytes() == first.tobytes() and all(decoded)
             us = time_kernel(gpu, [launch])
         tflops = flops / us / 1e6
         share = {"share": round(tflops / ceilings.matmul_tflops, 4)} if ceilings.matmul_tflops else {}
@@ -132,7 +134,8 @@ def checks(gpu) -> dict[str, list]:
     """Name -> functions of the ceilings that make rows, for bench.gpu_checks."""
     return {"attention.decode": [lambda ceilings, s=s, n=n, shape=shape: list(decode_rows(gpu, ceilings, s, n, *shape))
                                  for shape in SHAPES for s, n in DECODES],
-            "attention.prefill": [lambda ceilings, t=t, shape=shape: list(prefill_rows(gpu, ceilings, t, *shape)) for shape in SHAPES for t in PREFILLS]}
+            "attention.prefill": [lambda ceilings, t=t, shape=shape: list(prefill_rows(gpu, ceilings, t, *shape))
+                                  for shape in SHAPES for t in PREFILLS]}
 
 
 def launched() -> list:
@@ -142,10 +145,12 @@ def launched() -> list:
         made.append(attention_merge_kernel.specialize(HEAD_DIM=D))
         for variant in DECODE_VARIANTS[D]:
             with tuned(attention_decode, D, variant):
-                made += [attention_decode.attention_decode_kernel.specialize(**c) for c in attention_decode.layouts(D, 4, 16, False)]
+                layout, = attention_decode.layouts(D, 4, 16, False)
+            made.append(attention_decode.attention_decode_kernel.specialize(**layout))
         for variant in PREFILL_VARIANTS[D]:
             with tuned(attention_prefill, D, variant):
-                made += [attention_prefill.attention_prefill_kernel.specialize(**c) for c in attention_prefill.layouts(D, 16, False)]
+                layout, = attention_prefill.layouts(D, 16, False)
+            made.append(attention_prefill.attention_prefill_kernel.specialize(**layout))
     return made
 
 

@@ -65,8 +65,9 @@ def test_a_token_has_the_same_bits_decoded_prefilled_and_beside_others(device, m
     rng, end, window = np.random.default_rng(0), CHUNK + 10, 60
     cache = Cache(rng, [draw(rng, 2, end, 1, 64), draw(rng, 2, 20, 1, 64)])
     q, options = draw(rng, 3, 2, 64), {"scale": 0.125, "window": window}
-    whole = on(device, q, cache.kv, cache.batch([(0, end, 3)]), **options)
-    assert np.array_equal(whole, attention_arithmetic.paged_attention(q, cache.kv, cache.batch([(0, end, 3)]), **options).view(np.uint16))
+    batch = cache.batch([(0, end, 3)])
+    whole = on(device, q, cache.kv, batch, **options)
+    assert np.array_equal(whole, attention_arithmetic.paged_attention(q, cache.kv, batch, **options).view(np.uint16))
     monkeypatch.setattr(device, "num_sms", 1)                       # fewer blocks, each with several items
     mixed = cache.batch([(0, end, 1), (1, 12, 2), (0, end - 1, 1)])
     beside = on(device, np.concatenate([q[2:], q[:2], q[1:2]]), cache.kv, mixed, **options)
@@ -82,10 +83,14 @@ def test_rows_are_independent_in_the_arithmetic(end, window, seed, data):
     count = data.draw(st.integers(2, min(end, 90)))
     q = draw(rng, count, 1, 16) * rng.choice([1, 40], (count, 1, 1)).astype(bf16)
     softcap = data.draw(st.sampled_from((None, 5.0)))
-    whole = attention_arithmetic.paged_attention(q, cache.kv, cache.batch([(0, end, count)]), 0.25, window, softcap)
+
+
+    def attend(rows, batch) -> np.ndarray:
+        return attention_arithmetic.paged_attention(rows, cache.kv, cache.batch(batch), 0.25, window, softcap)
+
+    whole = attend(q, [(0, end, count)])
     for row in {0, count // 2, count - 1}:
-        alone = cache.batch([(0, end - count + row + 1, 1)])
-        assert np.array_equal(whole[row], attention_arithmetic.paged_attention(q[row : row + 1], cache.kv, alone, 0.25, window, softcap)[0])
+        assert np.array_equal(whole[row], attend(q[row : row + 1], [(0, end - count + row + 1, 1)])[0])
 
 
 def test_padding_rows_become_zeros(device):

@@ -2,9 +2,10 @@
 
 q [T, H, D] f32; kv [2, num_blocks, block_size, Hkv, D] f32; o [T, H D] f32. Layout and masks as in reference/attention.py.
 Order, for one query row and head: a score is lane sums over D (element d in lane d % 8, ascending, by fma), hsum's tree,
-the last D % 8 products, times scale; with a softcap then softcap tanh(score / softcap). Keys are cut at the absolute positions 0, TILE, 2 TILE, ...; inside a tile the
-weights exp(score - tile max) add up in lanes of eight and o adds weight * v by fma in ascending position; tiles join in
-ascending order, each rescaled by exp(its max - common max). All of it follows position and window alone.
+the last D % 8 products, times scale; with a softcap then softcap tanh(score / softcap). Keys are cut at the absolute
+positions 0, TILE, 2 TILE, ...; inside a tile the weights exp(score - tile max) add up in lanes of eight and o adds
+weight * v by fma in ascending position; tiles join in ascending order, each rescaled by exp(its max - common max). All of it
+follows position and window alone.
 Bytes: 8 D Hkv seq_len per row of the batch. Bound by memory in decode, by fma in prefill.
 """
 
@@ -43,8 +44,7 @@ def paged_attention(q: np.ndarray, kv: np.ndarray, batch, scale: float, window: 
     slots = np.empty((workers, TILE), np.int64)
     run(_share, workers, q, kv, out, batch.query_start_loc, batch.seq_lens, table, table.shape[1], block_size, kv.size // 2,
         T, num_heads, num_kv_heads, head_dim, float(scale), window or 0, workers, scratch, scratch.shape[1], slots,
-        float(softcap or 0),
-        parallel=out.size * table.shape[1] * block_size >= SERIAL_PRODUCTS)
+        float(softcap or 0), parallel=out.size * table.shape[1] * block_size >= SERIAL_PRODUCTS)
     return out
 
 

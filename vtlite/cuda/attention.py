@@ -44,7 +44,8 @@ def paged_attention(q, kv, batch, scale: float, window: int | None = None, softc
     """
     (tokens, num_heads, head_dim), (block_size, num_kv_heads) = q.shape, kv.shape[2:4]
     out = current().empty((tokens, num_heads * head_dim), bf16) if out is None else out
-    need_contiguous(kv=kv, query_start_loc=batch.query_start_loc, seq_lens=batch.seq_lens, block_table=batch.block_table, out=out)
+    need_contiguous(kv=kv, out=out, query_start_loc=batch.query_start_loc, seq_lens=batch.seq_lens,
+                    block_table=batch.block_table)
     group = _group(num_heads, num_kv_heads, head_dim, block_size)
     if kv.size // 8 >= 1 << 32:
         raise DeviceError(f"the attention kernels take caches of less than 64 GiB per layer; found kv {list(kv.shape)}")
@@ -59,13 +60,15 @@ def paged_attention(q, kv, batch, scale: float, window: int | None = None, softc
         last = min(first + most, num_sequences)
         part = batch.query_start_loc[first : last + 1], batch.seq_lens[first:last], batch.block_table[first:last]
         if tokens == num_sequences or num_sequences > 1:
-            _decode(q, kv, *part, factors, window, softcap is not None, group, chunks, out)
+            _decode(q, kv, part, (*factors, window), softcap is not None, group, chunks, out)
         if tokens > num_sequences:
-            _prefill(q, kv, *part, factors, window, softcap is not None, group, out)
+            _prefill(q, kv, part, (*factors, window), softcap is not None, group, out)
     return out
 
 
-def _decode(q, kv, query_start_loc, seq_lens, block_table, factors, window: int, softcap: bool, group: int, chunks: int, out):
+def _decode(q, kv, part: tuple, numbers: tuple, softcap: bool, group: int, chunks: int, out) -> None:
+    """numbers: what scores are multiplied by, what they are multiplied by before the softcap, the window."""
+    query_start_loc, seq_lens, block_table = part
     (_, num_heads, head_dim), num_sequences, num_kv_heads = q.shape, len(seq_lens), kv.shape[3]
     partial_o = current().empty((num_sequences, chunks, num_heads, head_dim), f32)
     partial_ml = current().empty((num_sequences, chunks, num_heads, 2), f32)
@@ -73,26 +76,27 @@ def _decode(q, kv, query_start_loc, seq_lens, block_table, factors, window: int,
     kernel = attention_decode_kernel.specialize(**first_that_fits(layouts, attention_decode.shared_bytes, current().chip))
     blocks = current().num_sms * attention_decode.TUNED[head_dim][0][2]
     current().launch(kernel, min(num_sequences * chunks * num_kv_heads, blocks),
-                     q, kv, query_start_loc, seq_lens, block_table, partial_o, partial_ml, *factors, window, num_sequences,
+                     q, kv, query_start_loc, seq_lens, block_table, partial_o, partial_ml, *numbers, num_sequences,
                      num_kv_heads, group, block_table.shape[1], chunks, vectors_between_tokens("q", q), kv.size // 16)
     current().launch(attention_merge_kernel.specialize(HEAD_DIM=head_dim), (num_heads, num_sequences),
-                     partial_o, partial_ml, query_start_loc, seq_lens, out, window, chunks)
+                     partial_o, partial_ml, query_start_loc, seq_lens, out, numbers[-1], chunks)
 
 
-def _prefill(q, kv, query_start_loc, seq_lens, block_table, factors, window: int, softcap: bool, group: int, out):
+def _prefill(q, kv, part: tuple, numbers: tuple, softcap: bool, group: int, out) -> None:
+    num_sequences, table_width = part[2].shape
     layouts = attention_prefill.layouts(q.shape[2], kv.shape[2], softcap)
     kernel = attention_prefill_kernel.specialize(**first_that_fits(layouts, attention_prefill.shared_bytes, current().chip))
-    tiles = len(q) * group // (kernel.threads // 2) + len(seq_lens)                        # at most
-    current().launch(kernel, (tiles, kv.shape[3]),
-                     q, kv, query_start_loc, seq_lens, block_table, out, *factors, window, len(seq_lens), group, block_table.shape[1], vectors_between_tokens("q", q), kv.size // 16)
+    tiles = len(q) * group // (kernel.threads // 2) + num_sequences                        # at most
+    current().launch(kernel, (tiles, kv.shape[3]), q, kv, *part, out, *numbers, num_sequences, group, table_width,
+                     vectors_between_tokens("q", q), kv.size // 16)
 
 
 def _group(num_heads: int, num_kv_heads: int, head_dim: int, block_size: int) -> int:
     """Query heads per KV head; DeviceError for shapes that the kernels do not take."""
     head_dims = attention_decode.TUNED
     if head_dim not in head_dims or num_heads % num_kv_heads or num_heads > MOST_GROUP * num_kv_heads or block_size % 16:
-        raise DeviceError(f"the attention kernels take head_dim {', '.join(map(str, head_dims))}, 1 to {MOST_GROUP} query heads per "
-                          f"KV head and blocks of a multiple of 16 tokens; found head_dim {head_dim}, {num_heads} heads, "
+        raise DeviceError(f"the attention kernels take head_dim {', '.join(map(str, head_dims))}, 1 to {MOST_GROUP} query heads "
+                          f"per KV head and blocks of a multiple of 16 tokens; found head_dim {head_dim}, {num_heads} heads, "
                           f"{num_kv_heads} KV heads and blocks of {block_size}")
     return num_heads // num_kv_heads
 
@@ -129,7 +133,7 @@ def _launch(inputs, out) -> None:
 
 
 def _spec(name: str, cases, gpu_cases, rows) -> OpSpec:
-    """Weights are rounded to bf16, each by up to 2^-9 of itself; bench.attention.py has the large sizes."""
+    """Weights are rounded to bf16, each by up to 2^-9 of itself; bench/attention.py has the large sizes."""
     return OpSpec(name, cases=cases, gpu_cases=gpu_cases, bench_cases=(), make_inputs=_inputs,
                   outputs=lambda S, T, H, D, **_: {"o": ((S * T, H * D), bf16)}, reference=_reference, launch=_launch,
                   num_bytes=lambda S, T, keys, H, Hkv, D, **_: S * (4 * keys * Hkv * D + 4 * T * H * D),
@@ -147,5 +151,6 @@ SPECS = (
           ("q", "seq_lens", "block_table")),
     _spec("attention.prefill", [_case(1, 3, 70, 2, 1, 64, window=7)],
           [_case(2, 500, 500, 32, 8, 128), _case(1, 63, 900, 24, 4, 256), _case(3, 130, 2000, 9, 3, 64, window=300),
-           _case(1, 300, 300, 16, 1, 96), _case(2, 200, 260, 8, 8, 128, softcap=30), _case(1, 9, 70, 2, 1, 96, softcap=20)], ()),
+           _case(1, 300, 300, 16, 1, 96), _case(2, 200, 260, 8, 8, 128, softcap=30), _case(1, 9, 70, 2, 1, 96, softcap=20)],
+          ()),
 )

@@ -1,15 +1,15 @@
 """Attention of sequences with one new token: every chunk of keys on its own, the partial results to global memory
 
-An item is one chunk of one sequence and KV head; its rows are the query heads that share the KV head (`group`, at most 16). Each warp
-computes the scores of all rows and keys and a part of o's columns, so warps meet only to take the next tile. Partial results:
-o [S, chunks, H, D] f32 and (m, l) [S, chunks, H, 2] f32; attention_merge joins them.
+An item is one chunk of one sequence and KV head; its rows are the query heads that share the KV head (`group`, at most 16).
+Each warp computes the scores of all rows and keys and a part of o's columns, so warps meet only to take the next tile.
+Partial results: o [S, chunks, H, D] f32 and (m, l) [S, chunks, H, 2] f32; attention_merge joins them.
 
 How many items there are stands in device memory, and a launch in a graph must not depend on it: a fixed number of blocks, as
 many as fit on the GPU, go through the items in strides. A grid of the most items a graph may meet would launch a block for
 every chunk of the longest context (a thousand times too many for short ones).
 
-Order: attention_tile.py. Bytes: 4 D per key and KV head, and (4 D + 8) group per chunk written. Bound by memory: STAGES tiles are in
-flight, and the copies of the next item start while this one is computed.
+Order: attention_tile.py. Bytes: 4 D per key and KV head, and (4 D + 8) group per chunk written. Bound by memory: up to
+STAGES - 1 tiles are in flight, and the copies of the next item start while this one is computed.
 """
 
 from vtlite.cuda.attention_tile import (BLOCK_SIZE, CHUNK, HALVES, HEAD_DIM, ROW_BYTES, SOFTCAP, THREADS, TILE, add_values,
@@ -17,8 +17,8 @@ from vtlite.cuda.attention_tile import (BLOCK_SIZE, CHUNK, HALVES, HEAD_DIM, ROW
                                         start_tile, weigh)
 from vtlite.cuda.attention_work import MOST_SEQUENCES, add_up, sequence_of
 from vtlite.cuda.kernel import device, kernel
-from vtlite.cuda.lang import (as_u32, bf16, consteval, cp_async_commit, cp_async_wait, cuda, f32, i32, i64, lane_id, load_u32, ptr,
-                              select, shared_address, store_u32x2, u32)
+from vtlite.cuda.lang import (as_u32, bf16, consteval, cp_async_commit, cp_async_wait, cuda, f32, i32, i64, lane_id, load_u32,
+                              ptr, shared_address, store_u32x2, u32)
 
 STAGES = 3                       # tiles of keys and values in shared memory
 COLUMNS = 32                     # of o, per warp
@@ -33,8 +33,8 @@ TUNED = {64: [(64, 4, 3)], 96: [(96, 3, 2)], 128: [(128, 3, 2)], 256: [(128, 3, 
 
 def layouts(head_dim: int, group: int, block_size: int, softcap: bool) -> list[dict]:
     """The constants for these shapes, in order of preference."""
-    return [{"HEAD_DIM": head_dim, "ROW_BYTES": row_bytes(head_dim), "BLOCK_SIZE": block_size, "SOFTCAP": softcap, "THREADS": threads,
-             "STAGES": stages, "COLUMNS": head_dim * 32 // threads, "HALVES": 1 if group <= 8 else 2}
+    return [{"HEAD_DIM": head_dim, "ROW_BYTES": row_bytes(head_dim), "BLOCK_SIZE": block_size, "SOFTCAP": softcap,
+             "THREADS": threads, "STAGES": stages, "COLUMNS": head_dim * 32 // threads, "HALVES": 1 if group <= 8 else 2}
             for threads, stages, _ in TUNED[head_dim]]
 
 
@@ -93,12 +93,13 @@ def store_partial(partial_o, partial_ml, row_start, group, first_column, m, l, o
                 store_u32x2(partial_ml, row, as_u32(m[half]), as_u32(l[2 * half]))
 
 
-@kernel((ptr(bf16), ptr(bf16), ptr(i64), ptr(i64), ptr(i32), ptr(f32), ptr(f32), f32, f32, u32, u32, u32, u32, u32, u32, u32, u32),
+@kernel((ptr(bf16), ptr(bf16), ptr(i64), ptr(i64), ptr(i32), ptr(f32), ptr(f32), f32, f32, *[u32] * 8),
         threads=lambda THREADS, **_: THREADS, constants=LAYOUT, shared=shared_bytes,
         prebuild=PREBUILT)
 def attention_decode_kernel(q, kv, query_start_loc, seq_lens, block_table, partial_o, partial_ml, scale_log2, cap_scale, window,
                             num_sequences, num_kv_heads, group, table_width, max_chunks, q_stride, plane):
-    """window: keys that a query sees, itself included. group: query heads per KV head. q_stride: vectors from token to token. plane: vectors of all keys."""
+    """window: keys that a query sees, itself included. group: query heads per KV head. In vectors: q_stride from token to token,
+    plane from keys to values."""
     starts, buffers = cuda.shared.array(consteval(MOST_SEQUENCES + 1), u32), cuda.shared.array(0, u32)
     tid, grid = u32(cuda.threadIdx.x), u32(cuda.gridDim.x)
     first_column = (tid >> u32(5)) * u32(COLUMNS // 8)
@@ -109,7 +110,8 @@ def attention_decode_kernel(q, kv, query_start_loc, seq_lens, block_table, parti
     add_up(starts, num_sequences)
     items = starts[num_sequences] * num_kv_heads
 
-    fragments, s, p = cuda.local.array(consteval((HEAD_DIM // 16, 4)), u32), cuda.local.array(consteval((TILE // 8, 4)), f32), cuda.local.array(consteval((TILE // 8, 2)), u32)
+    fragments = cuda.local.array(consteval((HEAD_DIM // 16, 4)), u32)
+    s, p = cuda.local.array(consteval((TILE // 8, 4)), f32), cuda.local.array(consteval((TILE // 8, 2)), u32)
     m, l, o = cuda.local.array(2, f32), cuda.local.array(4, f32), cuda.local.array(consteval((COLUMNS // 8, 4)), f32)
     coming, item, step = u32(cuda.blockIdx.x), u32(cuda.blockIdx.x), u32(0)
     next_first, next_begin, next_end, next_sequence, next_head = u32(0), u32(0), u32(0), u32(0), u32(0)
@@ -148,11 +150,10 @@ def attention_decode_kernel(q, kv, query_start_loc, seq_lens, block_table, parti
                 multiply_keys(fragments, reading, s)
                 if SOFTCAP:
                     cap_scores(s, cap_scale)
-                factor0, factor1 = f32(1), f32(1)
                 if position < begin or end < position + u32(TILE):
                     for half in consteval(range(HALVES)):
                         hide_keys(s, position, begin, end - begin, half)
-                factor0 = weigh(s, p, m, scale_log2, 0)
+                factor0, factor1 = weigh(s, p, m, scale_log2, 0), f32(1)
                 if HALVES == 2:
                     factor1 = weigh(s, p, m, scale_log2, 1)
                 rescale(o, l, factor0, factor1)

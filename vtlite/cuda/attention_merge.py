@@ -21,7 +21,8 @@ def attention_merge_kernel(partial_o, partial_ml, query_start_loc, seq_lens, out
     if query_start_loc[sequence + 1] - query_start_loc[sequence] == 1:
         chunks = chunks_of(query_start_loc, seq_lens, sequence, window)
         total_m, total_l, total_o = f32(-INFINITY), f32(0), cuda.local.array(consteval(HEAD_DIM // 32), f32)
-        m, l, o = cuda.local.array(AHEAD, f32), cuda.local.array(AHEAD, f32), cuda.local.array(consteval((AHEAD, HEAD_DIM // 32)), f32)
+        m, l = cuda.local.array(AHEAD, f32), cuda.local.array(AHEAD, f32)
+        o = cuda.local.array(consteval((AHEAD, HEAD_DIM // 32)), f32)
         for i in consteval(range(HEAD_DIM // 32)):
             total_o[i] = f32(0)
         first = u32(0)

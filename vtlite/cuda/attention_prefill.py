@@ -1,21 +1,22 @@
 """Attention of sequences with several new tokens: a block per query tile and KV head goes through all visible keys
 
 Rows of a sequence and KV head are numbered token * group + head within the group; a block takes THREADS / 2 of them, a warp 16,
-so that a group of heads reads each key once. The chunk in work (m, l, o) lies in registers, the joined chunks O in shared memory,
-thread by thread. Masks are computed only in tiles where some row does not see some key.
+so that a group of heads reads each key once. The chunk in work (m, l, o) lies in registers, the joined chunks O in shared
+memory, thread by thread. Masks are computed only in tiles where some row does not see some key.
 
 Order: attention_tile.py. Flops: 4 D per visible key and query head; bound by the tensor core and by the instructions per score.
 Blocks with late rows, which see more keys, start first.
 """
 
-from vtlite.cuda.attention_tile import (ATOM, BLOCK_SIZE, CHUNK, COLUMNS, HALVES, HEAD_DIM, INFINITY, ROW_BYTES, SOFTCAP, THREADS,
-                                        TILE, add_values, begin_chunk, cap_scores, first_visible, hide_keys, join_references,
-                                        joined, multiply_keys, multiply_keys_of_shared, normalised, rescale, row_bytes, start_tile, weigh)
+from vtlite.cuda.attention_tile import (ATOM, BLOCK_SIZE, CHUNK, COLUMNS, HALVES, HEAD_DIM, INFINITY, ROW_BYTES, SOFTCAP,
+                                        THREADS, TILE, add_values, begin_chunk, cap_scores, first_visible, hide_keys,
+                                        join_references, joined, multiply_keys, multiply_keys_of_shared, normalised, rescale,
+                                        row_bytes, start_tile, weigh)
 from vtlite.cuda.attention_work import MOST_SEQUENCES, add_up, sequence_of
 from vtlite.cuda.kernel import device, kernel
 from vtlite.cuda.lang import (as_u32, bf16, consteval, cp_async_16_or_zero, cp_async_commit, cp_async_wait, cuda, div, f32,
-                              f32_to_bf16x2, i32, i64, lane_id, load_shared_u32x4, ptr, select, shared_address, store_shared_u32x4,
-                              store_u32, u32, u32_as_f32)
+                              f32_to_bf16x2, i32, i64, lane_id, load_shared_u32x4, ptr, select, shared_address,
+                              store_shared_u32x4, store_u32, u32, u32_as_f32)
 from vtlite.cuda.tiles import fragment_a, swizzled
 
 STAGES = 2                       # tiles of keys and values in shared memory
@@ -27,8 +28,8 @@ TUNED = {64: [(128, 2)], 96: [(128, 2)], 128: [(128, 2)], 256: [(128, 2), (32, 2
 
 def layouts(head_dim: int, block_size: int, softcap: bool) -> list[dict]:
     """The constants for these shapes, in order of preference."""
-    return [{"HEAD_DIM": head_dim, "ROW_BYTES": row_bytes(head_dim), "BLOCK_SIZE": block_size, "SOFTCAP": softcap, "THREADS": threads,
-             "STAGES": stages, "COLUMNS": head_dim, "HALVES": 2} for threads, stages in TUNED[head_dim]]
+    return [{"HEAD_DIM": head_dim, "ROW_BYTES": row_bytes(head_dim), "BLOCK_SIZE": block_size, "SOFTCAP": softcap,
+             "THREADS": threads, "STAGES": stages, "COLUMNS": head_dim, "HALVES": 2} for threads, stages in TUNED[head_dim]]
 
 
 def shared_bytes(STAGES: int, ROW_BYTES: int, THREADS: int, HEAD_DIM: int, **_) -> int:
@@ -42,7 +43,7 @@ PREBUILT = [constants for head_dim in TUNED for constants in layouts(head_dim, 1
 
 @device
 def start_queries(target, warp_bytes, q, start, q_stride, group, first_row, num_rows):
-    """Start copying the block's rows; each warp's 16 rows lie warp_bytes apart. start: vector of the first token's first head."""
+    """Start copying the block's rows; those of the next warp lie warp_bytes on. start: vector of the first token's first head."""
     for i in consteval(range(HEAD_DIM // 16)):
         piece = u32(cuda.threadIdx.x) + u32(i * THREADS)
         place = piece // u32(HEAD_DIM // 8)
@@ -77,11 +78,12 @@ def join_chunk(totals, total_m, total_l, m, l, o):
                     joined(t2, total1, o[n, 2], factor1), joined(t3, total1, o[n, 3], factor1))
 
 
-@kernel((ptr(bf16), ptr(bf16), ptr(i64), ptr(i64), ptr(i32), ptr(bf16), f32, f32, u32, u32, u32, u32, u32, u32),
+@kernel((ptr(bf16), ptr(bf16), ptr(i64), ptr(i64), ptr(i32), ptr(bf16), f32, f32, *[u32] * 6),
         threads=lambda THREADS, **_: THREADS, constants=LAYOUT, shared=shared_bytes, prebuild=PREBUILT)
-def attention_prefill_kernel(q, kv, query_start_loc, seq_lens, block_table, out, scale_log2, cap_scale, window, num_sequences, group,
-                             table_width, q_stride, plane):
-    """window: keys that a query sees, itself included. group: query heads per KV head. q_stride: vectors from token to token. plane: vectors of all keys."""
+def attention_prefill_kernel(q, kv, query_start_loc, seq_lens, block_table, out, scale_log2, cap_scale, window, num_sequences,
+                             group, table_width, q_stride, plane):
+    """window: keys that a query sees, itself included. group: query heads per KV head. In vectors: q_stride from token to token,
+    plane from keys to values."""
     starts, buffers = cuda.shared.array(consteval(MOST_SEQUENCES + 1), u32), cuda.shared.array(0, u32)
     tid, lane, warp = u32(cuda.threadIdx.x), u32(lane_id()), u32(cuda.threadIdx.x) >> u32(5)
     sequence = tid

@@ -10,8 +10,8 @@ A warp holds 16 query rows (one row is one head of one token). For each row:
     l = l 2^(old m - m) + p 1               the same chain, on a column of ones
 
 Positions are cut into chunks of CHUNK and tiles of TILE at their multiples. m, l and o start anew in every chunk; chunks
-join in ascending order: M' = max(M, m), O' = O 2^(M - M') + o 2^(m - M'), L likewise. The result is O / L. Hidden keys have p = 0,
-which changes no bit: a row's bits follow from its own keys, not from the rows, tiles or chunks that a kernel goes through with it.
+join in ascending order: M' = max(M, m), O' = O 2^(M - M') + o 2^(m - M'), L likewise. The result is O / L. Hidden keys have
+p = 0, which changes no bit: a row's bits follow from its own keys, not from the rows, tiles or chunks that go with it.
 
 Fragments of 16 rows: lane 4 g + q holds rows g and g + 8 ("halves" 0 and 1) and of each 8 columns those at 2 q and 2 q + 1.
 """
@@ -38,6 +38,7 @@ SOFTCAP = False
 
 SIXTEEN = 16                     # keys copied at once: they lie in one block of the cache
 ATOM = 128                       # bytes, eight chunks: the swizzle permutes within them, so more of a row is a constant apart
+
 
 
 # KiB of shared memory that a block may have; other chips have 227
@@ -148,7 +149,7 @@ def hide_keys(s, first, low, span, half):
 
 @device
 def weigh(s, p, m, scale_log2, half):
-    """p [TILE / 8, 2], pairs of bf16 weights, from the scores of one half, and m [2] moved on; returns what to multiply o and l by."""
+    """From the scores of one half its p [TILE / 8, 2], pairs of bf16 weights, and m [2] moved on; returns the factor of o and l."""
     peak = fmax(s[0, 2 * half], s[0, 2 * half + 1])
     for n in consteval(range(1, TILE // 8)):
         peak = fmax(fmax(s[n, 2 * half], s[n, 2 * half + 1]), peak)
@@ -192,7 +193,8 @@ def add_values(p, values, first_column, o, l):
         if HALVES == 2:
             a1, a3 = p[2 * k, 1], p[2 * k + 1, 1]
         for n in consteval(range(COLUMNS // 16)):
-            b0, b1, b2, b3 = fragments_b_transposed(values + u32(n // 4 * ATOM), u32(16 * k), first_column + u32(2 * n % 8), u32(ROW_BYTES))
+            b0, b1, b2, b3 = fragments_b_transposed(values + u32(n // 4 * ATOM), u32(16 * k), first_column + u32(2 * n % 8),
+                                                    u32(ROW_BYTES))
             o[2 * n, 0], o[2 * n, 1], o[2 * n, 2], o[2 * n, 3] = mma_m16n8k16_bf16(
                 a0, a1, a2, a3, b0, b1, o[2 * n, 0], o[2 * n, 1], o[2 * n, 2], o[2 * n, 3])
             o[2 * n + 1, 0], o[2 * n + 1, 1], o[2 * n + 1, 2], o[2 * n + 1, 3] = mma_m16n8k16_bf16(

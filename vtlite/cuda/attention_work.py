@@ -11,7 +11,7 @@ MOST_SEQUENCES = 254             # in one launch: starts fits in 1 KiB, prefill 
 
 @device
 def add_up(starts, num_sequences):
-    """Make starts of the number of pieces of sequence s, which stands in starts[s + 1]. All threads of the block call together."""
+    """Make starts out of the pieces of each sequence s, which stand in starts[s + 1]. All threads of the block call together."""
     cuda.syncthreads()
     lane = u32(cuda.threadIdx.x)
     if lane < u32(32):

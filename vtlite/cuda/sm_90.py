@@ -7,6 +7,7 @@ comparing a whole model with a GPU where the emulator would take too long. Activ
 import numpy as np
 
 from vtlite.cuda import tensor_core
+from vtlite.cuda.attention_arithmetic import paged_attention  # noqa: F401
 from vtlite.cuda.lang.types import f32, u16
 from vtlite.elementary import silu
 from vtlite.ieee import mul
