@@ -6,7 +6,7 @@ import pytest
 from vtlite.cuda.activation import sigmoid_gate
 from vtlite.cuda.kv_cache import write_kv
 from vtlite.cuda.lang import bf16, f32
-from vtlite.cuda.norm import rms_norm
+from vtlite.cuda.norm import gated_rms_norm, rms_norm
 from vtlite.cuda.rope import rotary
 from vtlite.errors import DeviceError
 
@@ -25,6 +25,25 @@ def test_norm_of_heads(device, qkv):
     weight = device.array(np.ones(D, bf16))
     for part, copy in zip(*qkv):
         assert rms_norm(part, weight, 1e-6).numpy().tobytes() == rms_norm(copy, weight, 1e-6).numpy().tobytes()
+
+
+def test_norms_and_gates_of_every_second_head(device, qkv):
+    """As queries lie between their gates; and a gate that is one part of a product."""
+    (q, _, _), (copy, _, _) = qkv
+    heads, gates = q[:, 0:8:2], q[:, 1:8:2]
+    x, gate = (device.array(copy.numpy()[:, start:8:2].copy()) for start in range(2))
+    weight, wide = device.array(np.ones(D, bf16)), device.array(np.ones(D, f32))
+    assert rms_norm(heads, weight, 1e-6).numpy().tobytes() == rms_norm(x, weight, 1e-6).numpy().tobytes()
+    assert gated_rms_norm(x, gates, wide, 1e-6).numpy().tobytes() == gated_rms_norm(x, gate, wide, 1e-6).numpy().tobytes()
+    assert sigmoid_gate(x, gates).numpy().tobytes() == sigmoid_gate(x, gate).numpy().tobytes()
+
+
+def test_rows_with_gaps_between_them_can_be_split(device):
+    values = np.random.default_rng(0).standard_normal((5, 96)).astype(f32)
+    columns = device.array(values)[:, 32:]
+    assert np.array_equal(columns.reshape(5, 4, -1).numpy(), values[:, 32:].reshape(5, 4, 16))
+    with pytest.raises(DeviceError, match="is not contiguous and cannot be reshaped"):
+        columns.reshape(-1)
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
@@ -48,6 +67,11 @@ def test_other_kernels_refuse_gaps(device, qkv):
         sigmoid_gate(q, q)
 
 
-def test_gaps_within_a_token_are_refused(device, qkv):
+def test_gaps_where_none_may_be_are_refused(device, qkv):
+    (q, k, v), weight = qkv[0], device.array(np.ones(D, bf16))
     with pytest.raises(DeviceError, match="only the first may leave gaps"):
-        rms_norm(qkv[0][0][:, :, :8], device.array(np.ones(8, bf16)), 1e-6)
+        write_kv(device.zeros((2, 1, 16, 2, D), bf16), k[:, ::2], v[:, ::2], device.array(np.arange(T)))
+    with pytest.raises(DeviceError, match=r"strides \[1920, 128, 4\]; expected \[tokens, D\] or \[tokens, heads, D\]"):
+        rms_norm(q[:, :, ::2], weight, 1e-6)
+    with pytest.raises(DeviceError, match="begin 8 bytes past a multiple of 16"):
+        rms_norm(q[:, :, 4:60], weight, 1e-6)

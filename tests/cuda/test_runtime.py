@@ -49,6 +49,8 @@ def test_views_address_what_numpy_would():
             assert all(n == 1 or a == b for n, a, b in zip(want.shape, got.strides, want.strides)), key
             assert got.is_contiguous == want.flags.c_contiguous, key
     assert ours.reshape(24, -1).shape == (24, 8)
+    rows = array(5, 96)[:, 32:].reshape(5, -1, 16)
+    assert (rows.shape, rows.strides, rows.address) == ((5, 4, 16), (384, 64, 4), ours.address + 128)
     assert ours.view(ml_dtypes.bfloat16).shape == (4, 6, 16)
     for mistake in (lambda: ours[4], lambda: ours[0, 0, 0, 0], lambda: ours[::-1]):
         with pytest.raises(IndexError):

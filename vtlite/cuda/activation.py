@@ -13,7 +13,7 @@ from vtlite.cuda.device import current
 from vtlite.cuda.kernel import device, kernel
 from vtlite.cuda.lang import (bf16, bf16x2_high, bf16x2_low, consteval, cuda, div, f32, f32_to_bf16x2, fabs, load_u32x4, mul, ptr,
                               quarter_of_one_plus_exp_minus, quotient, reciprocal, store_u32x4, u32)
-from vtlite.cuda.layout import need_contiguous
+from vtlite.cuda.layout import need_contiguous, vectors_between_heads
 from vtlite.elementary import exp, gelu_tanh, silu
 from vtlite.errors import DeviceError
 from vtlite.opspec import OpSpec
@@ -22,6 +22,7 @@ THREADS = 256
 PER_THREAD = 2                   # vectors of 8 outputs per thread: 64 bytes of loads in flight
 
 INTERMEDIATE = 14336             # F, a multiple of 8
+HEADS, HEAD_DIM = 16, 256        # of sigmoid_gate's F: where its gates lie in heads apart
 GELU = False
 
 
@@ -74,8 +75,10 @@ def activate_and_mul_kernel(gate_up, y, num_vectors):
                         activated(gates[n, 2], ups[n, 2]), activated(gates[n, 3], ups[n, 3]))
 
 
-@kernel((ptr(bf16), ptr(bf16), ptr(bf16), u32), threads=THREADS)
-def sigmoid_gate_kernel(x, gate, y, num_vectors):
+@kernel((ptr(bf16), ptr(bf16), ptr(bf16), u32, u32, u32), threads=THREADS, constants=("HEADS", "HEAD_DIM"),
+        prebuild=[{"HEADS": heads, "HEAD_DIM": dim} for heads, dim in ((4, 64), (8, 256), (16, 256), (24, 256), (32, 256))])
+def sigmoid_gate_kernel(x, gate, y, num_vectors, token_stride, head_stride):
+    """Strides: vectors from one token, and one head, of the gates to the next."""
     first = u32(cuda.blockIdx.x) * u32(THREADS * PER_THREAD) + u32(cuda.threadIdx.x)
     values, gates = cuda.local.array((PER_THREAD, 4), u32), cuda.local.array((PER_THREAD, 4), u32)
     words = cuda.local.array(4, u32)
@@ -83,7 +86,11 @@ def sigmoid_gate_kernel(x, gate, y, num_vectors):
         vector = first + u32(n * THREADS)
         if vector < num_vectors:
             values[n, 0], values[n, 1], values[n, 2], values[n, 3] = load_u32x4(x, vector)
-            gates[n, 0], gates[n, 1], gates[n, 2], gates[n, 3] = load_u32x4(gate, vector)
+            row = vector // u32(HEAD_DIM // 8)
+            token = row // u32(HEADS)
+            place = (token * token_stride + (row - token * u32(HEADS)) * head_stride
+                     + vector - row * u32(HEAD_DIM // 8))
+            gates[n, 0], gates[n, 1], gates[n, 2], gates[n, 3] = load_u32x4(gate, place)
     for n in consteval(range(PER_THREAD)):
         vector = first + u32(n * THREADS)
         if vector < num_vectors:
@@ -110,11 +117,16 @@ def gelu_tanh_and_mul(gate_up, *, out=None):
 
 
 def sigmoid_gate(x, gate, *, out=None):
-    """x, gate of one shape, bf16 -> x * sigmoid(gate) bf16. out may be x."""
+    """x, gate [T, D] or [T, H, D] bf16 -> x * sigmoid(gate) bf16. out may be x.
+
+    gate may leave gaps between tokens and between heads.
+    """
     y = current().empty(x.shape, bf16) if out is None else out
-    need_contiguous(x=x, gate=gate, out=y)
-    vectors = _vectors(x.size)
-    current().launch(sigmoid_gate_kernel.specialize(), _grid(vectors), x, gate, y, vectors)
+    need_contiguous(x=x, out=y)
+    heads, *strides = vectors_between_heads("gate", gate)
+    vectors = x.size // x.shape[-1] * _vectors(x.shape[-1])
+    current().launch(sigmoid_gate_kernel.specialize(HEADS=heads, HEAD_DIM=x.shape[-1]), _grid(vectors), x, gate, y, vectors,
+                     *strides)
     return y
 
 

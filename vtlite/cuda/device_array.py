@@ -10,6 +10,7 @@ import numpy as np
 
 from vtlite.cuda import dlpack
 from vtlite.cuda.driver import check, cu
+from vtlite.cuda.layout import splits_rows
 from vtlite.errors import DeviceError
 
 
@@ -99,14 +100,18 @@ class DeviceArray:
         return DeviceArray(self.device, self.owner, self.address, (*self.shape[:-1], row // dtype.itemsize), dtype)
 
     def reshape(self, *shape: int) -> "DeviceArray":
-        """The same elements in another shape, one length of which may be -1."""
-        self._need_contiguous("reshaped")
+        """The same elements in another shape, one length of which may be -1. Rows with gaps between them can be split."""
         if shape.count(-1) == 1:
             known = math.prod(n for n in shape if n != -1)
             shape = tuple(self.size // max(known, 1) if n == -1 else n for n in shape)
         if math.prod(shape) != self.size:
             raise DeviceError(f"{self} has {self.size} elements; shape {list(shape)} has {math.prod(shape)}")
-        return DeviceArray(self.device, self.owner, self.address, tuple(shape), self.dtype)
+        strides = contiguous_strides(shape, self.dtype.itemsize)
+        if splits_rows(self, shape):
+            strides = (self.strides[0], *strides[1:])
+        else:
+            self._need_contiguous("reshaped")
+        return DeviceArray(self.device, self.owner, self.address, shape, self.dtype, strides)
 
     def __getitem__(self, key) -> "DeviceArray":
         """Integers and slices (with a positive step), as in NumPy; a view."""

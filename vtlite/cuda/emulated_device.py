@@ -12,6 +12,7 @@ from vtlite.cuda.binding import bind
 from vtlite.cuda.emulated_arithmetic import FAST
 from vtlite.cuda.emulated_memory import Allocation, Pointer
 from vtlite.cuda.lang.types import READ_AS
+from vtlite.cuda.layout import splits_rows
 from vtlite.cuda.tensor_map import TensorMap
 from vtlite.errors import DeviceError
 
@@ -69,8 +70,9 @@ class DeviceArray:
         return DeviceArray(self._allocation, self._host.view(dtype))
 
     def reshape(self, *shape: int) -> "DeviceArray":
-        """The same elements in another shape, one length of which may be -1."""
-        self._need_contiguous("reshaped")
+        """The same elements in another shape, one length of which may be -1. Rows with gaps between them can be split."""
+        if not splits_rows(self, shape):
+            self._need_contiguous("reshaped")
         return DeviceArray(self._allocation, self._host.reshape(*shape))
 
     def __getitem__(self, key) -> "DeviceArray":

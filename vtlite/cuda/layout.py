@@ -1,4 +1,4 @@
-"""How kernels may see their arguments: contiguous, or as rows a fixed distance apart."""
+"""How kernels may see their arguments: contiguous, or as tokens, or heads of tokens, a fixed distance apart."""
 
 from vtlite.errors import DeviceError
 
@@ -19,8 +19,27 @@ def vectors_between_tokens(name: str, x) -> int:
         if length > 1 and stride != expected:
             raise DeviceError(f"{name} {list(x.shape)} has strides {list(x.strides)}; only the first may leave gaps: copy it")
         expected *= length
-    stride = x.strides[0] if len(x) > 1 else expected
+    return _in_vectors(name, x, x.strides[0] if len(x) > 1 else expected)
+
+
+def vectors_between_heads(name: str, x) -> tuple[int, int, int]:
+    """Heads per token of x [T, D] (one) or [T, H, D], and 16-byte vectors from one token and from one head to the next. Both
+    may leave gaps, as queries do that lie between their gates; DeviceError if the elements of a head do."""
+    if x.ndim not in (2, 3) or x.strides[-1] != x.dtype.itemsize:
+        raise DeviceError(f"{name} {list(x.shape)} has strides {list(x.strides)}; expected [tokens, D] or [tokens, heads, D] "
+                          "with the D elements side by side: copy it")
+    heads = x.shape[1] if x.ndim == 3 else 1
+    return (heads, _in_vectors(name, x, x.strides[0] if len(x) > 1 else 0),
+            _in_vectors(name, x, x.strides[1] if heads > 1 else 0))
+
+
+def _in_vectors(name: str, x, stride: int) -> int:
     if stride % 16 or x.address % 16:
         raise DeviceError(f"the rows of {name} {list(x.shape)} begin {x.address % 16} bytes past a multiple of 16 and are "
                           f"{stride} bytes apart; vector access needs multiples of 16")
     return stride // 16
+
+
+def splits_rows(array, shape: tuple[int, ...]) -> bool:
+    """Whether `shape` keeps the first axis of an array whose rows are contiguous, so that gaps between them do not matter."""
+    return array.ndim > 0 and shape[:1] == array.shape[:1] and len(array) > 0 and array[0].is_contiguous

@@ -14,7 +14,7 @@ from vtlite.cuda.device import current
 from vtlite.cuda.kernel import device, kernel
 from vtlite.cuda.lang import (bf16, bf16x2_high, bf16x2_low, consteval, cuda, f32, f32_to_bf16x2, fma, load_f32x4, load_u32x4,
                               mul, ptr, select, store_u32x4, u32)
-from vtlite.cuda.layout import need_contiguous, vectors_between_tokens
+from vtlite.cuda.layout import need_contiguous, vectors_between_heads
 from vtlite.cuda.reduction import group_sum
 from vtlite.elementary import rsqrt, silu
 from vtlite.errors import DeviceError
@@ -41,7 +41,14 @@ def layout(hidden: int) -> dict[str, int]:
 
 PREBUILT = [{**layout(hidden), "ZERO_CENTERED": zero_centered} for zero_centered, sizes in (
     (False, (64, 128, 576, 960, 1024, 1536, 2048, 2560, 3072, 4096, 5120, 7168, 8192)),
-    (True, (256, 1024, 2048, 2560, 4096, 5120))) for hidden in sizes]
+    (True, (64, 256, 1024, 2048, 2560, 4096, 5120))) for hidden in sizes]
+
+
+@device
+def first_vector(row, heads, token_stride, head_stride):
+    """Of a row: head row % heads of token row // heads."""
+    token = row // heads
+    return token * token_stride + (row - token * heads) * head_stride
 
 
 @device
@@ -86,14 +93,13 @@ def added(word, other):
     return f32_to_bf16x2(bf16x2_low(word) + bf16x2_low(other), bf16x2_high(word) + bf16x2_high(other))
 
 
-@kernel((ptr(bf16), ptr(bf16), ptr(bf16), f32, u32, u32, u32), threads=lambda GROUP, ROWS, **_: GROUP * ROWS,
+@kernel((ptr(bf16), ptr(bf16), ptr(bf16), f32, u32, u32, u32, u32), threads=lambda GROUP, ROWS, **_: GROUP * ROWS,
         constants=(*LAYOUT, "ZERO_CENTERED"), prebuild=PREBUILT)
-def rms_norm_kernel(x, weight, y, eps, num_rows, heads, token_stride):
-    """heads: rows per token. token_stride: vectors from one token of x to the next."""
+def rms_norm_kernel(x, weight, y, eps, num_rows, heads, token_stride, head_stride):
+    """heads: rows per token. Strides: vectors from one token, and one head, of x to the next."""
     tid = u32(cuda.threadIdx.x)
     row = u32(cuda.blockIdx.x) * u32(ROWS) + tid // u32(GROUP)
-    token, first = row // heads, tid & u32(GROUP - 1)
-    start = token * token_stride + (row - token * heads) * u32(HIDDEN // 8)
+    start, first = first_vector(row, heads, token_stride, head_stride), tid & u32(GROUP - 1)
     words = cuda.local.array((VECTORS, 4), u32)
     partial, total = cuda.shared.array(32, f32), f32(0)
     if row < num_rows:
@@ -141,19 +147,21 @@ def add_rms_norm_kernel(x, residual, weight, y, h, eps, num_rows):
                         scaled(words[v, 2], w2, inverse), scaled(words[v, 3], w3, inverse))
 
 
-@kernel((ptr(bf16), ptr(bf16), ptr(f32), ptr(bf16), f32, u32), threads=lambda GROUP, ROWS, **_: GROUP * ROWS,
-        constants=LAYOUT, prebuild=[layout(128)])
-def gated_rms_norm_kernel(x, z, weight, y, eps, num_rows):
+@kernel((ptr(bf16), ptr(bf16), ptr(f32), ptr(bf16), f32, u32, u32, u32, u32), threads=lambda GROUP, ROWS, **_: GROUP * ROWS,
+        constants=LAYOUT, prebuild=[layout(64), layout(128)])
+def gated_rms_norm_kernel(x, z, weight, y, eps, num_rows, heads, token_stride, head_stride):
+    """heads: rows per token. Strides: vectors from one token, and one head, of z to the next."""
     tid = u32(cuda.threadIdx.x)
     row = u32(cuda.blockIdx.x) * u32(ROWS) + tid // u32(GROUP)
     start, first = row * u32(HIDDEN // 8), tid & u32(GROUP - 1)
+    z_start = first_vector(row, heads, token_stride, head_stride)
     words, gates = cuda.local.array((VECTORS, 4), u32), cuda.local.array((VECTORS, 4), u32)
     partial, total = cuda.shared.array(32, f32), f32(0)
     if row < num_rows:
         for v in consteval(range(VECTORS)):
             column = first + u32(v * GROUP)
             words[v, 0], words[v, 1], words[v, 2], words[v, 3] = load_vector(x, start, column, first)
-            gates[v, 0], gates[v, 1], gates[v, 2], gates[v, 3] = load_vector(z, start, column, first)
+            gates[v, 0], gates[v, 1], gates[v, 2], gates[v, 3] = load_vector(z, z_start, column, first)
         for v in consteval(range(VECTORS)):
             if first + u32(v * GROUP) < u32(HIDDEN // 8):
                 for i in consteval(range(4)):
@@ -171,12 +179,15 @@ def gated_rms_norm_kernel(x, z, weight, y, eps, num_rows):
 
 
 def rms_norm(x, weight, eps: float, zero_centered: bool = False, *, out=None):
-    """x [..., D] bf16, weight [D] bf16 -> [..., D] bf16; the mean is over the last axis. x may leave gaps between tokens."""
+    """x [T, D] or [T, H, D] bf16, weight [D] bf16 -> the same shape, bf16; the mean is over D.
+
+    x may leave gaps between tokens and between heads.
+    """
     y = current().empty(x.shape, bf16) if out is None else out
     need_contiguous(weight=weight, out=y)
     constants, rows, grid = _rows(x)
     current().launch(rms_norm_kernel.specialize(**constants, ZERO_CENTERED=zero_centered), grid,
-                     x, weight, y, eps, rows, rows // max(len(x), 1), vectors_between_tokens("x", x))
+                     x, weight, y, eps, rows, *vectors_between_heads("x", x))
     return y
 
 
@@ -194,11 +205,15 @@ def add_rms_norm(x, residual, weight, eps: float, zero_centered: bool = False, *
 
 
 def gated_rms_norm(x, z, weight, eps: float, *, out=None):
-    """x, z [..., D] bf16, weight [D] f32 -> [..., D] bf16: the norm of x times silu(z)."""
+    """x, z [T, D] or [T, H, D] bf16, weight [D] f32 -> the same shape, bf16: the norm of x times silu(z).
+
+    z may leave gaps between tokens and between heads.
+    """
     y = current().empty(x.shape, bf16) if out is None else out
-    need_contiguous(x=x, z=z, weight=weight, out=y)
+    need_contiguous(x=x, weight=weight, out=y)
     constants, rows, grid = _rows(x)
-    current().launch(gated_rms_norm_kernel.specialize(**constants), grid, x, z, weight, y, eps, rows)
+    current().launch(gated_rms_norm_kernel.specialize(**constants), grid, x, z, weight, y, eps, rows,
+                     *vectors_between_heads("z", z))
     return y
 
 

@@ -210,7 +210,7 @@ class Qwen3_5:
         z, b, a = qkvz[:, c.conv_size :], ba[:, : c.num_v_heads], ba[:, c.num_v_heads :]
         o = ops.gated_delta_net(qkvz[:, : c.conv_size], a, b, mixer.conv1d, mixer.A_log, mixer.dt_bias,
                                 conv_state, recurrent_state, batch)                           # [T, Hv, V]
-        y = ops.gated_rms_norm(o, z.reshape(o.shape), mixer.norm, c.rms_norm_eps)
+        y = ops.gated_rms_norm(o, z.reshape(*o.shape), mixer.norm, c.rms_norm_eps)
         return ops.linear(y.reshape(T, c.v_size), mixer.out_proj, residual=h)
 
     def _attention(self, mixer: Attention, x, h, cos, sin, batch, kv):
@@ -222,8 +222,8 @@ class Qwen3_5:
         k = ops.rms_norm(k, mixer.k_norm, c.rms_norm_eps, True)
         ops.write_kv(kv, ops.rotary(k, cos, sin), v, batch.slot_mapping)
         o = ops.paged_attention(ops.rotary(q, cos, sin), kv, batch, c.head_dim**-0.5)         # [T, H * head_dim]
-        y = ops.sigmoid_gate(o.reshape(gate.shape), gate)
-        return ops.linear(y.reshape(o.shape), mixer.o_proj, residual=h)
+        y = ops.sigmoid_gate(o.reshape(*gate.shape), gate)
+        return ops.linear(y.reshape(*o.shape), mixer.o_proj, residual=h)
 
 
 def _load_layer(c: Qwen3_5Config, weights, prefix: str, kind: str) -> Layer:
