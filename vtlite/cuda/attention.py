@@ -9,7 +9,6 @@ Order, per row: tiles of TILE keys within chunks of CHUNK keys, both cut at thei
 ascending order. It follows from position and window alone, so a token has the same bits in decode, in a whole prefill and in a
 chunked one, in any batch and any blocks. attention_arithmetic.py has it in NumPy.
 Bytes: decode 4 D Hkv per visible key, bound by memory. Flops: prefill 4 D H per visible key and token.
-Read: notebooks/05_attention.py
 """
 
 import math

@@ -94,8 +94,7 @@ def store_partial(partial_o, partial_ml, row_start, group, first_column, m, l, o
 
 
 @kernel((ptr(bf16), ptr(bf16), ptr(i64), ptr(i64), ptr(i32), ptr(f32), ptr(f32), f32, f32, *[u32] * 8),
-        threads=lambda THREADS, **_: THREADS, constants=LAYOUT, shared=shared_bytes,
-        prebuild=PREBUILT)
+        threads=lambda THREADS, **_: THREADS, constants=LAYOUT, shared=shared_bytes, prebuild=PREBUILT)
 def attention_decode_kernel(q, kv, query_start_loc, seq_lens, block_table, partial_o, partial_ml, scale_log2, cap_scale, window,
                             num_sequences, num_kv_heads, group, table_width, max_chunks, q_stride, plane):
     """window: keys that a query sees, itself included. group: query heads per KV head. In vectors: q_stride from token to token,

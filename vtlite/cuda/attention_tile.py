@@ -39,8 +39,6 @@ SOFTCAP = False
 SIXTEEN = 16                     # keys copied at once: they lie in one block of the cache
 ATOM = 128                       # bytes, eight chunks: the swizzle permutes within them, so more of a row is a constant apart
 
-
-
 # KiB of shared memory that a block may have; other chips have 227
 SHARED_KIB = {"sm_80": 163, "sm_86": 99, "sm_89": 99, "sm_120": 99, "sm_121": 99}
 
