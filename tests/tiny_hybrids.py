@@ -4,7 +4,7 @@ Value heads per key head are 1, 2 and 3; key and value widths differ; prompts en
 which transformers computes them.
 """
 
-from tests.tiny_checkpoints import COMMON, VOCAB_SIZE, Family, projection_deviation
+from tests.tiny_checkpoints import COMMON, Family, projection_deviation
 
 _COMMON = COMMON | {"attention_bias": False, "rms_norm_eps": 1e-6, "linear_conv_kernel_dim": 4}
 _QWEN3_5 = _COMMON | {
@@ -73,13 +73,13 @@ def _shapes(config: dict) -> dict[str, tuple[int, ...]]:
         "mlp.gate_proj.weight": (inter, hidden), "mlp.up_proj.weight": (inter, hidden),
         "mlp.down_proj.weight": (hidden, inter)}
 
-    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (VOCAB_SIZE, hidden)}
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (config["vocab_size"], hidden)}
     for layer in range(config["num_hidden_layers"]):
         for name, shape in {**every, **(attention if attends(config, layer) else delta_net)}.items():
             shapes[f"model.layers.{layer}.{name}"] = shape
     shapes["model.norm.weight"] = (hidden,)
     if not config["tie_word_embeddings"]:
-        shapes["lm_head.weight"] = (VOCAB_SIZE, hidden)
+        shapes["lm_head.weight"] = (config["vocab_size"], hidden)
     return shapes
 
 
