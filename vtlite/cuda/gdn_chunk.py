@@ -178,6 +178,14 @@ def write_A_and_B(A, first, transforms, unit, kk, qk, G, beta, j, q_inverse, k_i
 
 
 @device
+def eliminate(x, i, memory, place, known):
+    """x[4 i + e] -= a_e known, for four elements a of A in shared memory."""
+    a = load_shared_f32x4(memory, place)
+    for e in consteval(range(4)):
+        x[4 * i + e] = fma(-a[e], known, x[4 * i + e])
+
+
+@device
 def solve(memory, A, X, column):
     """One column of X = (I + A)^-1 by forward substitution, in blocks of 16 rows. A by columns, X by rows in shared memory."""
     x, y = cuda.local.array(16, f32), cuda.local.array(16, f32)
@@ -189,9 +197,12 @@ def solve(memory, A, X, column):
             x[i] = memory[X + (top + u32(i)) * u32(CHUNK) + column]
         for j in consteval(range(15)):
             for i in consteval(range((j + 1) // 4, 4)):
-                a = load_shared_f32x4(memory, A + (top + u32(j)) * u32(COLUMN) + top + u32(4 * i))
-                for e in consteval(range(4)):
-                    if 4 * i + e > j:
+                place = A + (top + u32(j)) * u32(COLUMN) + top + u32(4 * i)
+                if 4 * i > j:
+                    eliminate(x, i, memory, place, x[j])
+                else:
+                    a = load_shared_f32x4(memory, place)
+                    for e in consteval(range(j % 4 + 1, 4)):
                         x[4 * i + e] = fma(-a[e], x[j], x[4 * i + e])
         for i in consteval(range(16)):
             memory[X + (top + u32(i)) * u32(CHUNK) + column] = x[i]
@@ -201,9 +212,7 @@ def solve(memory, A, X, column):
                 y[i] = memory[X + (row + u32(i)) * u32(CHUNK) + column]
             for j in consteval(range(16)):
                 for i in consteval(range(4)):
-                    a = load_shared_f32x4(memory, A + (top + u32(j)) * u32(COLUMN) + row + u32(4 * i))
-                    for e in consteval(range(4)):
-                        y[4 * i + e] = fma(-a[e], x[j], y[4 * i + e])
+                    eliminate(y, i, memory, A + (top + u32(j)) * u32(COLUMN) + row + u32(4 * i), x[j])
             for i in consteval(range(16)):
                 memory[X + (row + u32(i)) * u32(CHUNK) + column] = y[i]
 
