@@ -96,8 +96,8 @@ def _show(args, engine, done, step: dict, parts) -> None:
     console.print(table)
     if parts is not None:
         seconds, named = parts
-        table = Table("a decode step by " + ("operation" if engine.device is None else "kernel"), "ms", "share", box=box.SIMPLE,
-                      show_edge=False)
+        what = "a decode step by kernel" if engine.device is not None else "operations of a step that is not replayed"
+        table = Table(what, "ms", "share", box=box.SIMPLE, show_edge=False)
         table.columns[1].justify = table.columns[2].justify = "right"
         for name, part in sorted(named, key=lambda pair: -pair[1]):
             table.add_row(name, f"{part * 1e3:.3f}", f"{part / seconds:.1%}")
