@@ -1,5 +1,6 @@
 """Tasks are done once each, calls in their order, whoever takes part."""
 
+import os
 import threading
 import time
 
@@ -40,7 +41,7 @@ def test_every_task_runs_once_and_sees_all_of_the_call_before(number, tasks):
 
 
 def test_callers_at_once_do_not_disturb_each_other():
-    """One of them gets the helping threads; the others do their own work alone."""
+    """One of them gets the worker threads; the others do their own work alone."""
     def call_often(counts):
         for _ in range(300):
             run(count, 64, counts, counts, np.empty(64, np.int64), 0)
@@ -54,13 +55,28 @@ def test_callers_at_once_do_not_disturb_each_other():
     assert (results == 300).all()
 
 
-def test_helpers_fall_asleep_when_there_is_nothing_to_do():
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked on this system")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_starts_workers_of_its_own():
+    counts = np.zeros(64, np.int64)
+    with threads(2):
+        run(count, 64, counts, counts, np.empty(64, np.int64), 0)
+        child = os.fork()
+        if child == 0:
+            for _ in range(50):
+                run(count, 64, counts, counts, np.empty(64, np.int64), 0)
+            started = any(thread.name.startswith("vtlite-cpu") for thread in threading.enumerate())
+            os._exit(0 if (counts == 51).all() and started else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_workers_fall_asleep_when_there_is_nothing_to_do():
     counts = np.zeros(64, np.int64)
     with threads(2):
         run(count, 64, counts, counts, np.empty(64, np.int64), 0)
         deadline = time.monotonic() + 240            # on a busy core a look out takes as long as others let it
         while launcher._board[launcher.AWAKE]:
-            assert time.monotonic() < deadline, "a helper is still looking out for work"
+            assert time.monotonic() < deadline, "a worker is still looking out for work"
             time.sleep(0.01)
         run(count, 64, counts, counts, np.empty(64, np.int64), 0)
     assert (counts == 2).all()

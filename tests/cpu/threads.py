@@ -9,7 +9,7 @@ from vtlite.cpu import cores
 
 @contextmanager
 def threads(number: int):
-    """Kernels are cut up for, and helped by, this many threads."""
+    """Kernels are cut up for, and shared out among, this many threads."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cores, "num_threads", lambda: number)
         yield

@@ -30,7 +30,7 @@ SPINS_BEFORE_YIELD, SPINS_BEFORE_SLEEP = 1000, 6000                     # some 3
 
 _board = np.zeros(4 * LINE, np.int64)           # addresses of the list that is being made, and who takes part
 _in_use = threading.Lock()
-_work = threading.Condition()
+_posted = threading.Condition()
 
 
 def launch(calls: np.ndarray, num_calls: int, parallel: bool = True) -> None:
@@ -39,31 +39,43 @@ def launch(calls: np.ndarray, num_calls: int, parallel: bool = True) -> None:
     together = parallel and cores.num_threads() > 1 and _in_use.acquire(blocking=False)
     try:
         if together:
-            _wake_helpers()
+            _wake_workers()
         _make(calls, counters, _board, together)
     finally:
         if together:
             _in_use.release()
 
 
-def _wake_helpers() -> None:
-    _start_helpers()
+def _wake_workers() -> None:
+    _start_workers()
     if _board[AWAKE] < cores.num_threads() - 1:
-        with _work:
-            _work.notify_all()
+        with _posted:
+            _posted.notify_all()
 
 
 @cache
-def _start_helpers() -> None:
+def _start_workers() -> None:
     for i in range(cores.num_threads() - 1):
-        threading.Thread(target=_help_for_ever, name=f"vtlite-cpu-{i}", daemon=True).start()
+        threading.Thread(target=_work_for_ever, name=f"vtlite-cpu-{i}", daemon=True).start()
 
 
-def _help_for_ever() -> None:
+def _start_afresh() -> None:
+    """A forked process has the board, but none of the threads, and locks that a thread may have held."""
+    global _in_use, _posted
+    _board[:] = 0
+    _in_use, _posted = threading.Lock(), threading.Condition()
+    _start_workers.cache_clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_afresh)
+
+
+def _work_for_ever() -> None:
     while True:
-        _help(_board)
-        with _work:
-            _work.wait()
+        _work_on(_board)
+        with _posted:
+            _posted.wait()
 
 
 @njit(nogil=True, cache=True)
@@ -81,7 +93,7 @@ def _make(calls, counters, board, together):
 
 
 @njit(nogil=True, cache=True)
-def _help(board):
+def _work_on(board):
     """Take part in what the board shows, until nothing was shown for a while."""
     _add(board, AWAKE, 1)
     spins = 0
