@@ -6,7 +6,7 @@ which transformers computes them.
 
 from tests.tiny_checkpoints import COMMON, Family, projection_deviation
 
-_COMMON = COMMON | {"attention_bias": False, "rms_norm_eps": 1e-6, "linear_conv_kernel_dim": 4}
+_COMMON = COMMON | {"attention_bias": False, "rms_norm_eps": 1e-6, "linear_conv_kernel_dim": 4, "max_position_embeddings": 1024}
 _QWEN3_5 = _COMMON | {
     "architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5_text", "attn_output_gate": True,
     "mamba_ssm_dtype": "float32",

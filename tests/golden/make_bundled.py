@@ -51,14 +51,14 @@ def prompts(tok) -> list[list[int]]:
 
 
 @torch.inference_mode()
-def record(model, prompt: list[int]) -> dict[str, np.ndarray]:
+def record(model, prompt: list[int], count: int = NEW) -> dict[str, np.ndarray]:
     ids, cache, fed = list(prompt), None, torch.tensor([prompt])
-    for _ in range(NEW):
+    for _ in range(count):
         out = model(input_ids=fed, past_key_values=cache, use_cache=True)
         cache, token = out.past_key_values, int(out.logits[0, -1].argmax())
         ids.append(token)
         fed = torch.tensor([[token]])
-    logits = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0]             # [T + 64, 4096]
+    logits = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0]             # [T + count, vocab]
     read, written = logits[:len(prompt)], logits[len(prompt) - 1:-1]
     new = torch.tensor(ids[len(prompt):])
     best = written.topk(2)
@@ -70,11 +70,14 @@ def record(model, prompt: list[int]) -> dict[str, np.ndarray]:
                 margins=(best.values[:, 0] - best.values[:, 1]).numpy())
 
 
+def load(directory: Path):
+    return AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager",
+                                                experts_implementation="eager").eval()
+
+
 def main():
     for name in NAMES:
-        tok = AutoTokenizer.from_pretrained(BUNDLED / name)
-        model = AutoModelForCausalLM.from_pretrained(BUNDLED / name, dtype=torch.float32, attn_implementation="eager",
-                                                     experts_implementation="eager").eval()
+        tok, model = AutoTokenizer.from_pretrained(BUNDLED / name), load(BUNDLED / name)
         records = [record(model, prompt) for prompt in prompts(tok)]
         arrays = {key: np.stack([r[key] for r in records]) for key in STACKED}
         arrays |= {f"{key}_{i:02d}": r[key] for i, r in enumerate(records) for key in r if key not in STACKED}

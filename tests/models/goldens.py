@@ -22,8 +22,8 @@ def load_golden(name: str) -> dict[str, np.ndarray]:
         return dict(file)
 
 
-def check_answers(llm: LLM, token_id_prompts: list[list[int]], golden: dict) -> None:
-    """One batch, every token equal, every logprob within 1e-4."""
+def check_answers(llm: LLM, token_id_prompts: list[list[int]], golden: dict, atol: float = 1e-4) -> None:
+    """One batch, every token equal, every logprob within `atol`."""
     tokens, logprobs, margins = (golden[key] for key in ("tokens", "logprobs", "margins"))
     params = SamplingParams(temperature=0, max_tokens=tokens.shape[1], ignore_eos=True, logprobs=0)
     answers = [output.outputs[0] for output in llm.generate(token_id_prompts, params)]
@@ -32,7 +32,7 @@ def check_answers(llm: LLM, token_id_prompts: list[list[int]], golden: dict) -> 
                  for p, t in enumerate((found != tokens).argmax(axis=1)) if found[p, t] != tokens[p, t]]
     assert not different, "; ".join(different)
     found_logprobs = [[at[token].logprob for at, token in zip(a.logprobs, a.token_ids)] for a in answers]
-    np.testing.assert_allclose(found_logprobs, logprobs, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(found_logprobs, logprobs, rtol=0, atol=atol)
 
 
 def check_scores(llm: LLM, token_id_prompts: list[list[int]], golden: dict) -> None:
