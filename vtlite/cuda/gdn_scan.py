@@ -19,7 +19,7 @@ products that nothing shortens but fewer columns per multiprocessor.
 
 from vtlite.cuda.gdn_tiles import CHUNK, accumulate, load_rows, low_part
 from vtlite.cuda.kernel import device, kernel
-from vtlite.cuda.lang import (as_u32, bf16, bf16x2_high, bf16x2_low, consteval, cp_async_16, cp_async_16_or_zero,
+from vtlite.cuda.lang import (anew, as_u32, bf16, bf16x2_high, bf16x2_low, consteval, cp_async_16, cp_async_16_or_zero,
                               cp_async_commit, cp_async_wait, cuda, f32, f32_to_bf16x2, fma, i32, load_u32, load_u32x2, mul,
                               ptr, shared_address, store_u32, store_u32x2, u32, u32_as_f32)
 from vtlite.cuda.tiles import fragments_b, fragments_b_transposed, swizzled
@@ -169,6 +169,7 @@ def scan_kernel(qkv, transforms, scales, state, sequences, chunks, o, k_heads, p
     load_state(S, state, state_index(slot * v_heads + head, column, lane))
     done, chunk = u32(0), first_chunk                                                  # rows, and the chunk after them
     while done < num_rows:
+        tid = anew(tid)                                                                # no register keeps addresses of copies
         saved_slot = chunks[chunk * u32(2) + u32(1)]
         for j in consteval(range(8)):
             for e in consteval(range(2)):

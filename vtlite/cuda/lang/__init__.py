@@ -17,9 +17,9 @@ PTX in the place of every primitive. So that both give the same bits:
 `PRIMITIVES` maps each primitive to its PTX; `vtlite kernels show --python` and the tests read it.
 """
 
-from vtlite.cuda.lang.arithmetic import (as_f32, as_i32, as_u32, byte_permute, div, f32_to_i32_rn, f32_to_i32_rz, f32_to_u32_rz,
-                                         fabs, floor, fma, fmax, fmin, i32_to_f32, maximum, mul, mul_hi_u32, mul_lo_u32, rotl_u32,
-                                         select, sqrt, u32_as_f32, u32_to_f32)
+from vtlite.cuda.lang.arithmetic import (anew, as_f32, as_i32, as_u32, byte_permute, div, f32_to_i32_rn, f32_to_i32_rz,
+                                         f32_to_u32_rz, fabs, floor, fma, fmax, fmin, i32_to_f32, maximum, mul, mul_hi_u32,
+                                         mul_lo_u32, rotl_u32, select, sqrt, u32_as_f32, u32_to_f32)
 from vtlite.cuda.lang.conversion import (bf16_to_f32, bf16x2_high, bf16x2_low, e2m1x2_to_f16x2, e4m3x2_to_f16x2,
                                          e5m2x2_to_f16x2, f16_to_f32, f16x2_high, f16x2_low, f32_to_bf16, f32_to_bf16x2,
                                          f32_to_e4m3x2, f32_to_e5m2x2, f32_to_f16, f32_to_f16x2)

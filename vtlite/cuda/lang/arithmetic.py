@@ -26,6 +26,13 @@ def _select(condition, a, b):
     return a if condition else b
 
 
+@primitive("mov.b32 $0, $x;", outputs="u", inputs="u")
+def anew(x):
+    """x, a u32, itself (PTX: a mov that may not be moved). The compiler takes it for another number: what follows from it is
+    computed where it stands, instead of before a loop that then has to keep it in registers."""
+    return x
+
+
 @primitive("mov.b32 $0, $x;", outputs="u", inputs="f", pure=True)
 def as_u32(x):
     """The bits of an f32 as a u32 (CUDA: __float_as_uint)."""
