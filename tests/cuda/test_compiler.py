@@ -1,6 +1,7 @@
 """The compiler: no GPU needed, nothing fused, nothing approximate, nothing widened; and its refusals are sentences."""
 
 import re
+from functools import cache
 from importlib.metadata import PackageNotFoundError
 
 import pytest
@@ -13,6 +14,7 @@ from vtlite.cuda.prebuild import build_all
 
 pytest.importorskip("numba_cuda_mlir", reason='compiling kernels needs pip install "vtlite[cuda]", which the extra test brings')
 CI_CHIPS = ("sm_80", "sm_90a", "sm_120")
+LARGE = {"attention_decode", "attention_prefill", "gdn_chunk", "gdn_conv", "gdn_decode", "gdn_scan", "linear_tiled", "linear_wgmma"}
 IN_FLOAT64 = {"bound_kernel", "select_kernel"}       # top-p is compared in float64, once per row
 INLINE = re.compile(r"// begin inline asm.*?// end inline asm", re.DOTALL)
 
@@ -21,17 +23,26 @@ def ptx_of(kernel, chip="sm_90a"):
     return compile_kernel(kernel.specialize(), chip).ptx
 
 
+def is_large(kernel) -> bool:
+    """Whether it takes tens of seconds to compile: `pytest -m slow` does, and `vtlite kernels compile --all-chips`."""
+    return kernel.function.__module__.rpartition(".")[2] in LARGE
+
+
 @pytest.fixture(scope="session")
 def built(tmp_path_factory):
-    """The first prebuilt specialisation of every kernel, for CI_CHIPS: the folder, and the rows by name and chip."""
-    folder = tmp_path_factory.mktemp("cubins")
-    rows = build_all([kernel.to_prebuild()[0] for kernel in all_kernels()], CI_CHIPS, folder)
-    return folder, {(row.kernel, row.chip): row for some in rows for row in some}
+    """The first prebuilt specialisations of some kernels, for CI_CHIPS: the folder, and the rows by name and chip."""
+    @cache
+    def build(large: bool):
+        folder = tmp_path_factory.mktemp("cubins")
+        rows = build_all([kernel.to_prebuild()[0] for kernel in all_kernels() if is_large(kernel) == large], CI_CHIPS, folder)
+        return folder, {(row.kernel, row.chip): row for some in rows for row in some}
+    return build
 
 
-@pytest.mark.parametrize("kernel", all_kernels(), ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize("kernel", [pytest.param(kernel, id=kernel.name, marks=[pytest.mark.slow] * is_large(kernel))
+                                    for kernel in all_kernels()])
 def test_every_kernel_compiles_without_spills_or_hidden_arithmetic(kernel, built):
-    folder, rows = built
+    folder, rows = built(is_large(kernel))
     specialized = kernel.to_prebuild()[0]
     for chip in filter(specialized.runs_on, CI_CHIPS):
         assert rows[specialized.name, chip].problem == ""
