@@ -75,3 +75,17 @@ def test_gaps_where_none_may_be_are_refused(device, qkv):
         rms_norm(q[:, :, ::2], weight, 1e-6)
     with pytest.raises(DeviceError, match="begin 8 bytes past a multiple of 16"):
         rms_norm(q[:, :, 4:60], weight, 1e-6)
+
+
+def test_part_of_an_array_takes_over_another_part(device):
+    """As the state of one slot goes to another, in order with the kernels before and after."""
+    values = np.random.default_rng(0).standard_normal((4, 2, 64)).astype(bf16)
+    states, weight = device.array(values), device.array(np.ones(64, bf16))
+    rms_norm(states[0], weight, 1e-6, out=states[1])
+    states[3].copy_from(states[1])
+    rms_norm(states[2], weight, 1e-6, out=states[1])
+    norms = [rms_norm(device.array(values[i]), weight, 1e-6).numpy() for i in (0, 2)]
+    for found, expected in zip(states.numpy(), (values[0], norms[1], values[2], norms[0])):
+        assert found.tobytes() == expected.tobytes()
+    with pytest.raises(DeviceError, match="shape and dtype must be equal"):
+        states[0].copy_from(states[:2])

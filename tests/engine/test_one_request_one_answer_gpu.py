@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 
 from tests.engine.mixes import PARAMS, answer, collect, everything_is_free
-from tests.tiny_device import DEVICE
+from tests.tiny_device import DEVICE, DEVICE_HYBRIDS
 from vtlite.checkpoint.resolve import BUNDLED
 from vtlite.config import EngineConfig
 from vtlite.engine.engine import Engine
 
 pytestmark = pytest.mark.gpu
 
-MODELS = ("two_layers", "window", "biases", "tiny-dense")
+DENSE, HYBRIDS = ("two_layers", "window", "biases", "tiny-dense"), ("hybrid", "hybrid_narrow", "tiny-hybrid")
+MODELS = (*DENSE, *HYBRIDS)
 MIXES = 320
 LONGEST, MOST_TOKENS = 1024, 700               # positions, and tokens of a prompt
 PREFIX = np.random.default_rng(0).integers(0, 256, MOST_TOKENS).tolist()      # what most prompts begin with
@@ -23,7 +24,12 @@ PREFIX = np.random.default_rng(0).integers(0, 256, MOST_TOKENS).tolist()      # 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
     root = tmp_path_factory.mktemp("device")
-    return cache(lambda name: BUNDLED / name if name == "tiny-dense" else DEVICE.build(name, root / name))
+
+    def build(name: str):
+        family = DEVICE_HYBRIDS if name in HYBRIDS else DEVICE
+        return family.build(name, root / name) if name in family.configs else BUNDLED / name
+
+    return cache(build)
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +51,10 @@ def test_any_mix_gives_each_request_the_answer_it_gets_alone(seed, checkpoint, a
     rng = np.random.default_rng(seed)
     model, fewest = MODELS[seed % len(MODELS)], LONGEST // 16 + 1
     size = int(rng.choice([1, 2, 5, 17, 33, 64]))
+    batched_tokens, seqs = int(rng.choice([64, 100, 256, 1000, 8192])), int(rng.choice([1, 8, 64]))
     engine = Engine(checkpoint(model), EngineConfig(
         device="cuda", max_model_len=LONGEST, num_blocks=int(rng.integers(fewest, 6 * fewest)),        # few enough to preempt
-        max_num_batched_tokens=int(rng.choice([64, 100, 256, 1000, 8192])), max_num_seqs=int(rng.choice([1, 8, 64])),
+        max_num_batched_tokens=max(batched_tokens, seqs + 63), max_num_seqs=seqs,          # hybrids need room for a chunk
         enable_prefix_caching=bool(rng.random() < 0.5), enforce_eager=bool(rng.random() < 0.3),
         scheduling_policy=str(rng.choice(["fcfs", "priority"]))))
     engine.pool._free = OrderedDict.fromkeys(rng.permutation(list(engine.pool._free)).tolist())       # blocks anywhere
