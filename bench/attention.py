@@ -7,15 +7,15 @@ A variant is (threads, tiles in shared memory[, blocks per multiprocessor]), the
 same bits. Rows are right if decoded tokens agree with the definition, and prefilled tokens with decoded ones bit for bit.
 """
 
-import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 
+from bench import variants
+from bench.peers import graph_us
 from vtlite.cuda import attention_decode, attention_prefill
 from vtlite.cuda.attention import SPECS, paged_attention
 from vtlite.cuda.attention_merge import attention_merge_kernel
@@ -117,15 +117,12 @@ def _torch_rows(gpu, case: dict, flops: int) -> Iterator[dict]:
         return
     shape = (1, case["H"], case["T"], case["D"])
     q, k, v = (torch.randn(shape, device=f"cuda:{gpu.ordinal}", dtype=torch.bfloat16) for _ in range(3))
-    start, end, times = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True), []
-    for _ in range(10):
-        start.record()
+
+    def run() -> None:
         with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
             torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        end.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(end) * 1e3)
-    us = sorted(times)[len(times) // 2]
+
+    us = graph_us(torch, run)
     yield {"name": "peer.torch.attention.prefill", "case": {**case, "keys": "repeated per query head"}, "us": round(us, 3),
            "flops": flops, "tflops": round(flops / us / 1e6, 1), "ok": True}
 
@@ -154,19 +151,5 @@ def launched() -> list:
     return made
 
 
-def main() -> int:
-    from vtlite.cuda.prebuild import build_all
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--chip", default="sm_90a")
-    parser.add_argument("--out", type=Path, required=True, help="folder of cubins")
-    args = parser.parse_args()
-    problems = 0
-    for rows in build_all(launched(), [args.chip], args.out):
-        for row in rows:
-            print(row, flush=True)
-            problems += bool(row.problem or row.spill_bytes)
-    return problems > 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(variants.main(__doc__, launched()))

@@ -6,12 +6,12 @@ gdn.decode.one (all launches of a mixer between its projections, for one sequenc
 if value heads 0 and Hv - 1 of what was timed agree with the definition.
 """
 
-import statistics
 from collections.abc import Callable
 from itertools import product
 
 import numpy as np
 
+from bench.peers import graph_us
 from vtlite.cuda import gdn
 from vtlite.cuda.gdn_plan import plan_chunks
 from vtlite.cuda.lang import bf16, f32
@@ -149,31 +149,15 @@ def fla(Hv: int) -> list[dict]:
         g, beta = -torch.rand(S, T, Hv, device="cuda"), torch.rand(S, T, Hv, device="cuda")
         return {"q": q, "k": k, "v": v, "g": g, "beta": beta, "output_final_state": True, "use_qk_l2norm_in_kernel": True}
 
-    def time(run) -> float:
-        run()
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            run()
-        times = []
-        for _ in range(10):
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            start.record()
-            graph.replay()
-            end.record()
-            torch.cuda.synchronize()
-            times.append(start.elapsed_time(end) * 1e3)
-        return round(statistics.median(times), 2)
-
     rows = []
     for S, T in PREFILL:
         starts = torch.tensor(gdn.ragged(T, S), device="cuda", dtype=torch.long)
         arguments, state = tensors(1, T), torch.zeros(S, Hv, K, V, device="cuda")
-        us = time(lambda: chunk_gated_delta_rule(**arguments, initial_state=state, cu_seqlens=starts))
+        us = graph_us(torch, lambda: chunk_gated_delta_rule(**arguments, initial_state=state, cu_seqlens=starts))
         rows.append({"name": "peer.fla.prefill", "case": {"S": S, "T": T, "Hv": Hv}, "us": us, "ok": True})
     for S in (1, 32, 128):
         sets = max(2, -(-STATES // (S * Hv * K * V * 4)))
         arguments, states = tensors(S, 1), torch.zeros(sets, S, Hv, K, V, device="cuda")
-        us = time(lambda: [fused_recurrent_gated_delta_rule(**arguments, initial_state=s) for s in states]) / sets
+        us = graph_us(torch, lambda: [fused_recurrent_gated_delta_rule(**arguments, initial_state=s) for s in states]) / sets
         rows.append({"name": "peer.fla.decode", "case": {"S": S, "Hv": Hv}, "us": round(us, 2), "ok": True})
     return rows

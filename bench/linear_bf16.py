@@ -7,14 +7,13 @@ device, in several sets where one would stay in L2. A row is ok if outputs of wh
     python -m bench.linear_bf16 --chip sm_90a --out FOLDER          compiles the other constants' kernels, where there is a compiler
 """
 
-import argparse
-import statistics
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 
+from bench import variants
+from bench.peers import graph_us
 from vtlite.cuda import linear_skinny, linear_tiled, linear_wgmma, sm_90
 from vtlite.cuda.kernel import Specialized
 from vtlite.cuda.lang import bf16, u16
@@ -110,36 +109,14 @@ def torch_linear(x, weights: list, case: dict) -> list[dict]:
             else:
                 torch.mm(x, weight.T, out=y)                # what torch.nn.functional.linear calls
 
-    run()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
-    times = []
-    for _ in range(20):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        graph.replay()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(end) * 1e3 / len(weights))
-    return [{"name": "peer.torch.linear", "case": case, "us": round(statistics.median(times), 2), "ok": True}]
+    us = graph_us(torch, run) / len(weights)
+    return [{"name": "peer.torch.linear", "case": case, "us": round(us, 2), "ok": True}]
 
 
-def main() -> int:
-    from vtlite.cuda.prebuild import build_all
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--chip", default="sm_90a")
-    parser.add_argument("--out", type=Path, required=True, help="folder of cubins")
-    args = parser.parse_args()
-    kernels = dict.fromkeys(kernel for N, _ in WEIGHTS for T in (*TUNED, *MANY[:1]) for kernel in others(T, N).values())
-    problems = 0
-    for rows in build_all(kernels, [args.chip], args.out):
-        for row in rows:
-            print(row, flush=True)
-            problems += bool(row.problem or row.spill_bytes)
-    return problems > 0
+def launched() -> dict[Specialized, None]:
+    """Every kernel with other constants that the rows need."""
+    return dict.fromkeys(kernel for N, _ in WEIGHTS for T in (*TUNED, *MANY[:1]) for kernel in others(T, N).values())
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(variants.main(__doc__, launched()))

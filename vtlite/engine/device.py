@@ -1,4 +1,4 @@
-"""Which wing of the operations serves, and how much memory its KV cache may take."""
+"""Which wing of the operations serves, on what, and how much memory its KV cache may take."""
 
 import logging
 import os

@@ -18,6 +18,7 @@ from vtlite.cuda.sampling import sample_rows
 from vtlite.cuda.sampling_rows import COLUMNS, pack
 from vtlite.engine.batch import Batch, with_prompt_rows
 from vtlite.engine.device import Wing
+from vtlite.engine.moves import Caches
 from vtlite.engine.request import Request
 from vtlite.engine.runner import StepResult
 from vtlite.engine.scheduler import Plan
@@ -37,17 +38,17 @@ class DecodeStep:
         self.inputs, self.buffer, self.graph = inputs, buffer, None
 
 
-class DeviceRunner:
+class DeviceRunner(Caches):
     """Runs `model` on the device of its wing: see Runner, whose face it has. A step has up to `max_rows` rows of logits."""
 
     def __init__(self, model, wing: Wing, config: EngineConfig, num_blocks: int, num_slots: int, max_rows: int, max_model_len: int):
+        super().__init__()
         num_layers, num_kv_heads, head_dim = model.kv_shape
         block_size, device = config.block_size, wing.device
         self.model, self.ops, self.device, self.block_size = model, wing.ops, device, block_size
         self.kv_cache = [device.zeros((2, num_blocks, block_size, num_kv_heads, head_dim), model.dtype) for _ in range(num_layers)]
         self.states = [[device.zeros((num_slots, *shape), dtype) for shape, dtype in layer] for layer in model.state_shapes]
         self._state_arrays = [array for layer in self.states for array in layer]
-        self._saved: dict[tuple[str, int], tuple[list[np.ndarray], list[np.ndarray]]] = {}
         self._max_model_len, self._enforce_eager = max_model_len, config.enforce_eager
         self._most_logprobs = min(config.max_logprobs, model.config.vocab_size)
         rows = _bucket_of(max_rows)
@@ -60,28 +61,24 @@ class DeviceRunner:
     # caches
 
     def move(self, plan: Plan) -> None:
-        """Carry out what a Plan says of the caches: see Runner.move."""
         self.device.make_current()                               # servers step in a thread of their own
-        self._copy_states(plan.keeps)
         with self.device.step():
-            for request, blocks, slot in plan.saves:
-                self._saved[request.key] = self._kv_of(blocks), [array[slot].numpy() for array in self._state_arrays]
-            for request, blocks, slot in plan.restores:
-                kv, state = self._saved.pop(request.key)
-                self._restore_kv(blocks, kv)
-                for array, kept in zip(self._state_arrays, state):
-                    array[slot].copy_from(kept)
-        for array in self._state_arrays:
-            for slot in plan.resets:
-                array[slot].fill(0)
-        self._copy_states(plan.loads)
-        for request in plan.discards:
-            self._saved.pop(request.key, None)
+            super().move(plan)
 
-    def _copy_states(self, pairs: list[tuple[int, int]]) -> None:
-        for source, target in pairs:
-            for array in self._state_arrays:
-                array[target].copy_from(array[source])
+    def _state_of(self, slot: int) -> list[np.ndarray]:
+        return [array[slot].numpy() for array in self._state_arrays]
+
+    def _restore_state(self, slot: int, kept: list[np.ndarray]) -> None:
+        for array, state in zip(self._state_arrays, kept):
+            array[slot].copy_from(state)
+
+    def _reset_state(self, slot: int) -> None:
+        for array in self._state_arrays:
+            array[slot].fill(0)
+
+    def _copy_state(self, source: int, target: int) -> None:
+        for array in self._state_arrays:
+            array[target].copy_from(array[source])
 
     def _kv_of(self, blocks: list[int]) -> list[np.ndarray]:
         """What these blocks hold: for each layer [2, blocks, block_size, Hkv, D] on the host."""
