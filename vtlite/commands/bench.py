@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     num_prompts = args.concurrency if args.kind == "latency" else args.num_prompts or 4 * args.concurrency
     measure.closed_loop(engine, args.input_len, args.output_len, args.concurrency, args.concurrency, seed=1)
     done = measure.closed_loop(engine, args.input_len, args.output_len, args.concurrency, num_prompts)
-    rows = _summary(args, engine, done, measure)
+    rows = measure.rows(engine, done, args.input_len, args.output_len, args.concurrency)
     parts = measure.step_by_part(engine, args.input_len, args.concurrency) if args.kind == "latency" else None
     _show(args, engine, done, rows[0], parts)
     if args.json:
@@ -57,20 +57,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 LONGER = 64                      # tokens of context for the step that is taken apart
-
-
-def _summary(args, engine, done, measure) -> list[dict]:
-    """Rows of the schema that every bench writes."""
-    step = statistics.median(done.decode_steps)
-    num_bytes = measure.step_bytes(engine.model, args.concurrency, statistics.mean(done.contexts) / args.concurrency)
-    ceiling = measure.copy_bytes_per_second(engine.device)
-    case = f"{engine.directory.name}, {args.input_len} in, {args.output_len} out, concurrency {args.concurrency}"
-    return [{"name": "step.decode", "case": case, "us": step * 1e6, "bytes": num_bytes, "share": num_bytes / ceiling / step, "ok": True,
-             "ceiling_tbps": ceiling / 1e12, "floor_us": num_bytes / ceiling * 1e6},
-            {"name": "serve.closed_loop", "case": case, "us": done.seconds * 1e6, "ok": True,
-             "output_tokens_per_second": done.num_output_tokens / done.seconds,
-             "total_tokens_per_second": (done.num_input_tokens + done.num_output_tokens) / done.seconds,
-             "first_token_us": statistics.mean(done.first_token) * 1e6, "per_token_us": statistics.mean(done.per_token) * 1e6}]
 
 
 def _show(args, engine, done, step: dict, parts) -> None:

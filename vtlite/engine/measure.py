@@ -64,6 +64,23 @@ def closed_loop(engine: Engine, input_len: int, output_len: int, concurrency: in
     return run
 
 
+def rows(engine: Engine, done: Run, input_len: int, output_len: int, concurrency: int, ceiling: float | None = None) -> list[dict]:
+    """What a closed loop showed, in the schema that every bench writes: its decode step and its tokens per second.
+
+    `ceiling` is copy_bytes_per_second of the same process, measured here if it is None.
+    """
+    step = statistics.median(done.decode_steps)
+    num_bytes = step_bytes(engine.model, concurrency, statistics.mean(done.contexts) / concurrency)
+    ceiling = ceiling or copy_bytes_per_second(engine.device)
+    case = f"{engine.directory.name}, {input_len} in, {output_len} out, concurrency {concurrency}"
+    return [{"name": "step.decode", "case": case, "us": step * 1e6, "bytes": num_bytes, "share": num_bytes / ceiling / step, "ok": True,
+             "ceiling_tbps": ceiling / 1e12, "floor_us": num_bytes / ceiling * 1e6},
+            {"name": "serve.closed_loop", "case": case, "us": done.seconds * 1e6, "ok": True,
+             "output_tokens_per_second": done.num_output_tokens / done.seconds,
+             "total_tokens_per_second": (done.num_input_tokens + done.num_output_tokens) / done.seconds,
+             "first_token_us": statistics.mean(done.first_token) * 1e6, "per_token_us": statistics.mean(done.per_token) * 1e6}]
+
+
 def step_bytes(model, num_seqs: int, context: float) -> int:
     """What a decode step of `num_seqs` sequences with `context` tokens each reads and writes at least.
 
