@@ -107,6 +107,8 @@ def document(line: str) -> dict | None:
         story = n == 0 and raw["kind"] in ("story", "scene")
         if cut or not text or not good(text, *bounds):
             break
+        if n == 0 and raw["kind"] == "scene" and '"' not in text:
+            break
         if story and not (simple(text) and about_the_asked(request, text) and on_topic(request, text)):
             break
         kept += [user, dict(role="assistant", content=text)]

@@ -26,10 +26,10 @@ import prompts
 import smollm2
 
 POLL = 32
-TEMPERATURE, MIN_P = 0.9, 0.1
+TEMPERATURE, MIN_P = 0.8, 0.1
 LOOP, LONGEST_REPEAT = 1.5, 8
-NOVELTY, WINDOW = 0.5, 64
-ENDING, EXPECTED = 0.02, 120             # per token of an answer past its expected length
+NOVELTY, WINDOW = 0.25, 64
+ENDING, EXPECTED = 0.02, 90              # per token of an answer past its expected length
 
 
 def message(role: str, content: str) -> str:

@@ -6,7 +6,6 @@
 """
 import argparse
 import json
-import re
 from itertools import islice
 from pathlib import Path
 
@@ -23,10 +22,10 @@ CONFIG = dict(tokenizer_class="PreTrainedTokenizerFast", bos_token=None, eos_tok
 
 
 def texts(path: str, limit: int):
-    """Document texts without the chat markers and role names."""
+    """The messages of each conversation, without chat markers and role names."""
     with open(path) as corpus:
         for line in islice(corpus, limit):
-            yield re.sub(r"<\|im_start\|>\w+\n|<\|im_end\|>", "", json.loads(line)["text"])
+            yield "\n".join(message["content"] for message in json.loads(line)["messages"])
 
 
 def main():

@@ -10,6 +10,8 @@ the corpus, so the small models learn to answer that way unasked. `system` is on
 from dataclasses import dataclass
 from random import Random
 
+from names import ALIKE, FEMALE, MALE, SURNAMES
+
 
 @dataclass
 class Request:
@@ -222,6 +224,29 @@ TOPICS = lines("""
     a hole in the fence
     a shadow on the wall
     a smile that came back
+""")
+
+# Half of the characters and topics are put together from parts, so that nearly every story asks for something new.
+ADJECTIVES = words("""
+    small, shy, curious, brave, clumsy, old, young, cheerful, lonely, playful, grumpy, gentle, sleepy, hungry, kind,
+    proud, quiet, silly, clever, lazy, busy, careful, friendly, little, tiny, big, happy, sad, tired, lucky
+""")
+JOBS = words("""
+    farmer, baker, gardener, painter, teacher, shoemaker, sailor, clockmaker, tailor, miller, doctor, cook, driver, blacksmith,
+    librarian, potter, weaver, fisher, nurse, shepherd, builder, inventor, singer, dancer, pilot, plumber, barber, grocer
+""")
+OBJECTS = words("""
+    ball, kite, boat, cup, spoon, shoe, sock, hat, coat, scarf, glove, ribbon, button, coin, key, lock, box, bag, basket,
+    bottle, bucket, candle, lamp, lantern, mirror, clock, watch, bell, whistle, flute, trumpet, guitar, piano, book, letter,
+    map, pencil, brush, picture, puzzle, doll, robot, train, bicycle, wagon, wheel, sled, rope, net, tent, blanket, pillow,
+    bed, table, door, window, gate, fence, bridge, well, chimney, roof, wall, garden, tree, leaf, flower, rose, seed,
+    pumpkin, apple, pear, cherry, carrot, potato, onion, cake, pie, cookie, pancake, sandwich, egg, nest, shell, pebble,
+    stone, crystal, star, cloud, snowball, icicle, balloon, bubble, swing, slide, crown, ring, necklace, medal, flag,
+    mask, cape, broom, shovel, hammer, needle, thread, sweater, boot, mitten, statue, fountain, teapot, kettle, pot
+""")
+STATES = words("""
+    lost, broken, tiny, huge, old, new, shiny, muddy, magic, missing, strange, heavy, stolen, forgotten, beautiful, golden,
+    red, blue, green, yellow, noisy, frozen, empty, special, hidden, secret, dirty, torn, borrowed, favorite
 """)
 
 SETTINGS = lines("""
@@ -506,8 +531,31 @@ SYSTEMS = lines("""
 FOLLOW_UPS = {"story": STORY_FOLLOW_UPS, "scene": STORY_FOLLOW_UPS, "question": QUESTION_FOLLOW_UPS,
               "talk": TALK_FOLLOW_UPS}
 GUIDES = {"story": STORY_GUIDE, "scene": SCENE_GUIDE, "question": QUESTION_GUIDE, "talk": TALK_GUIDE}
-SHARES = {"story": 0.56, "scene": 0.10, "question": 0.27, "talk": 0.07}
+SHARES = {"story": 0.62, "scene": 0.06, "question": 0.25, "talk": 0.07}
 MORE_TURNS = {"story": 0.12, "scene": 0.10, "question": 0.40, "talk": 0.60}
+
+
+def with_article(phrase: str) -> str:
+    return ("an " if phrase[0] in "aeiou" else "a ") + phrase
+
+
+def new_character(rng: Random) -> str:
+    who = rng.random()
+    if who < 0.6:
+        animal = rng.choice(rng.choice(ALIKE))
+        return f"{with_article(rng.choice(ADJECTIVES))} {animal} named {rng.choice(FEMALE + MALE)}"
+    if who < 0.7:
+        return f"{with_article(rng.choice(JOBS))} named {rng.choice(['Mr.', 'Mrs.'])} {rng.choice(SURNAMES)}"
+    who, listed = rng.choice([("girl", FEMALE), ("boy", MALE)])
+    return f"a {who} named {rng.choice(listed)}"
+
+
+def character(rng: Random) -> str:
+    return rng.choice(CHARACTERS) if rng.random() < 0.5 else new_character(rng)
+
+
+def topic(rng: Random) -> str:
+    return rng.choice(TOPICS) if rng.random() < 0.5 else with_article(f"{rng.choice(STATES)} {rng.choice(OBJECTS)}")
 
 
 def first_turn(kind: str, rng: Random) -> str:
@@ -516,8 +564,7 @@ def first_turn(kind: str, rng: Random) -> str:
         return pattern.format(rng.choice(subjects))
     if kind == "talk":
         return rng.choice(TALK)
-    character, other = rng.sample(CHARACTERS, 2)
-    parts = dict(character=character, other=other, topic=rng.choice(TOPICS), setting=rng.choice(SETTINGS))
+    parts = dict(character=character(rng), other=character(rng), topic=topic(rng), setting=rng.choice(SETTINGS))
     request = rng.choice(STORY_REQUESTS if kind == "story" else SCENE_REQUESTS).format(**parts)
     if rng.random() < 0.6:
         request += " " + rng.choice(STYLES)

@@ -1,0 +1,70 @@
+"""Pools of names and animals: prompts.py draws characters from them, renaming.py exchanges them.
+
+`made_up(rng)` builds a name from syllables; there are some hundred thousand. No name or animal of prompts.HELD_OUT
+is in a list.
+"""
+from random import Random
+
+FEMALE = """
+    Abby Ada Adele Agnes Alba Alice Alma Amelia Amy Andrea Angela Anita April Aria Astrid Audrey Ava
+    Beatrice Bella Beth Betty Bianca Bonnie Brenda Bridget Camila Carla Carmen Carol Cassie Cecily Celia
+    Chloe Claire Cleo Cora Dahlia Dana Daphne Della Diana Dina Dolly Donna Dora Edie Edith Elena Elise
+    Eliza Elsa Emily Emma Erica Esme Esther Eva Evelyn Faith Fatima Flora Frances Freya Gemma Gina
+    Gloria Grace Greta Gwen Hana Hannah Harriet Hattie Heidi Helen Hilda Hope Imogen Ines Ingrid Irene
+    Iris Isabel Isla Jane Janet Jasmine Jenny Jill Joan Josie Joy Judy Julia June Kate Katie Kira
+    Kitty Lara Laura Layla Lena Lila Linda Lisa Lottie Louisa Lucy Lydia Mabel Maggie Maria Marta Mary
+    Matilda Maya Megan Mina Mira Mona Nadia Nancy Naomi Nell Nellie Nina Noelle Norma Opal Paula Pearl
+    Phoebe Poppy Priya Rachel Rita Robin Rosalie Roxy Ruth Sadie Sally Selma Sofia Sonia Stella Susie
+    Sylvia Tamara Tara Tess Thea Tina Trixie Una Ursula Vera Vicky Viola Wanda Wendy Winnie Yara Yasmin
+    Yuki Zara Zelda
+""".split()
+MALE = """
+    Aaron Abel Adam Ahmed Alan Albert Alex Alfie Amir Andy Angus Anton Archie Arlo Arthur Basil Benji
+    Bertie Bobby Boris Brian Bruce Caleb Calvin Carl Casper Cecil Charlie Chester Chris Clark Clem Colin
+    Conrad Cyrus Damon Daniel Darius David Declan Dennis Dexter Dominic Duncan Dylan Eddie Eli Elliot
+    Elmer Emil Eric Ernest Ethan Evan Felix Floyd Frank Fred Gabriel Gareth George Gordon Graham Grant
+    Gregory Harold Harry Harvey Hector Herbert Hiro Howard Hugo Ian Igor Isaac Ivan Jacob Jamal James
+    Jasper Jerome Jim Joel John Jonah Joseph Juan Julian Karl Keith Kenji Kevin Kurt Lars Lewis Liam
+    Lloyd Louis Lucas Luke Magnus Malik Marco Mark Martin Matt Maurice Miles Milo Morris Moses Murphy
+    Nathan Ned Neil Noah Nolan Norman Oliver Orson Oswald Owen Pablo Patrick Paul Percy Peter Philip
+    Quentin Rafael Ralph Ravi Raymond Reggie Remy Rex Richard Robert Rodney Roger Roland Roman Ron
+    Rory Rufus Rupert Russell Samir Scott Sean Sidney Silas Simon Stan Stefan Steve Stuart Sven Teddy
+    Theo Thomas Toby Tony Travis Tyler Victor Vince Wallace Warren Wesley Wilbur Will Winston Yusuf Zane
+""".split()
+STARTS = "B Bl Br C Ch D Dr F Fl G Gr H J K L M N P Pr Qu R S Sh Sn T Tr V W Y Z".split()
+VOWELS = "a e i o u ee oo a e i o".split()
+MIDDLES = "b bb d dd ff g k l ll lm m mm n nd nn p r rl rr s st t tt v z zz".split()
+ENDS = "a o y ie el en er in is ix on ow us um le et an ara illo ina kin bert wick ley".split()
+SURNAMES = """
+    Apple Ash Barley Beech Berry Birch Bloom Bridge Brook Brown Button Carter Clay Cook Cooper Crumb Dale Day Dover
+    Fern Field Finch Fisher Flint Ford Fox Frost Gray Hall Hay Heath Hill Holly Honey Lake Lane Marsh Mason Mead Miller
+    Moon Moss Nettle North Oak Page Peach Pepper Pine Potter Price Quill Reed Ridge Rivers Rose Sands Shaw Short Snow
+    Stone Thorn Turner Wade Wells West White Wood Young
+""".split()
+
+
+def kinds(text: str) -> list[list[str]]:
+    """One list a line, its entries between commas."""
+    return [[word.strip() for word in line.split(",")] for line in text.strip().splitlines()]
+
+
+# Animals of a line can stand for each other in a story; their plurals are regular.
+ALIKE = kinds("""
+    rabbit, hedgehog, squirrel, badger, raccoon, fox, beaver, weasel, ferret, gopher, chipmunk, skunk, possum, marmot, vole
+    kitten, puppy, lion cub, wolf cub, bear cub, tiger cub, fox cub, piglet, lamb, foal, fawn
+    elephant, giraffe, zebra, rhino, hippo, camel, buffalo, llama, antelope, gorilla
+    cow, pig, goat, donkey, pony, horse, mule, yak, hen, duck, turkey
+    owl, crow, parrot, robin, sparrow, pigeon, raven, magpie, pelican, woodpecker, hawk, finch, swan
+    seal, dolphin, whale, walrus, shark, turtle, manatee
+    crab, snail, lobster, shrimp, worm, slug
+    ant, bee, spider, ladybug, cricket, beetle, moth, wasp, grasshopper, caterpillar
+    frog, lizard, salamander, gecko, snake
+""")
+
+
+def made_up(rng: Random) -> str:
+    """Two or three syllables: Brilly, Zotta, Snemmikin."""
+    middle = rng.choice(VOWELS) + rng.choice(MIDDLES)
+    if rng.random() < 0.3:
+        middle += rng.choice("aeio") + rng.choice(MIDDLES)
+    return rng.choice(STARTS) + middle + rng.choice(ENDS)
