@@ -29,14 +29,14 @@ _QWEN3_5 = HYBRIDS.configs["qwen3_5"] | {"head_dim": 64, "max_position_embedding
 DEVICE_HYBRIDS = Family("device_hybrid", {
     "hybrid": _QWEN3_5 | {            # three value heads per key head, the widths of real models
         "hidden_size": 128, "intermediate_size": 136, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
-        "linear_num_key_heads": 2, "linear_num_value_heads": 6},
+        "linear_num_key_heads": 4, "linear_num_value_heads": 12},
     "hybrid_narrow": _QWEN3_5 | {     # attention first, tied, values half as wide as keys
         "hidden_size": 72, "intermediate_size": 104, "num_hidden_layers": 3, "num_attention_heads": 3, "num_key_value_heads": 1,
-        "linear_key_head_dim": 64, "linear_value_head_dim": 32, "linear_num_key_heads": 3, "linear_num_value_heads": 3,
+        "linear_key_head_dim": 64, "linear_value_head_dim": 32, "linear_num_key_heads": 4, "linear_num_value_heads": 4,
         "tie_word_embeddings": True, "layer_types": ["full_attention", "linear_attention", "linear_attention"]},
     "hybrid_smallest": _QWEN3_5 | {   # what the emulator runs in seconds
         "vocab_size": 32, "hidden_size": 32, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 1,
         "num_key_value_heads": 1, "linear_key_head_dim": 64, "linear_value_head_dim": 32, "linear_num_key_heads": 1,
-        "linear_num_value_heads": 1, "tie_word_embeddings": True, "layer_types": ["linear_attention", "full_attention"],
+        "linear_num_value_heads": 4, "tie_word_embeddings": True, "layer_types": ["linear_attention", "full_attention"],
         "max_position_embeddings": 512},
 }, prompt_lengths=(5, 3), shapes=HYBRIDS.shapes, distribution=HYBRIDS.distribution, seed=4000)

@@ -27,6 +27,7 @@ CHIPS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_120", "sm_1
 PACKAGE, TESTED_VERSION = "numba-cuda-mlir", "0.6"
 SHARED_MEMORY = 3                       # address space
 SWIZZLE_ATOM = 1024                     # bytes
+OLDEST_TO_OVERLAP = 90
 OLDEST_MODERN = 100                     # libnvvm takes the IR of LLVM 7 for chips before this one
 
 
@@ -65,7 +66,7 @@ def compile_kernel(specialized: Specialized, chip: str) -> Compiled:
     mlir = _load_compiler()
     try:
         module = _lower(specialized, _front_end_chip(specialized, chip))
-        ptx = _to_ptx(mlir, module, chip, specialized)
+        ptx = _let_grids_overlap(_to_ptx(mlir, module, chip, specialized), chip)
     except Exception as error:
         raise CompileError(f"{specialized.name} does not compile for {chip}: {error}") from error
     cubin, log = _assemble(ptx, chip)
@@ -228,6 +229,18 @@ def _keep_tensor_maps(llvm_ir: bytes, specialized: Specialized) -> bytes:
 !1000 = !{{void ({', '.join(kinds)})* {name}, !"grid_constant", !1001}}
 !1001 = !{{{constants}}}
 """.encode()
+
+
+def _let_grids_overlap(ptx: str, chip: str) -> str:
+    """From sm_90 on: as its first act a kernel lets the next grid begin, and unless it does so later itself
+    (wait_for_earlier_grids) waits for those before it. Both are idle where launches do not overlap."""
+    if chip_number(chip) < OLDEST_TO_OVERLAP:
+        return ptx
+    acts = "\tgriddepcontrol.launch_dependents;\n"
+    if "griddepcontrol.wait" not in ptx:
+        acts += "\tgriddepcontrol.wait;\n"
+    entry = ptx.index("{", ptx.index(".entry")) + 2
+    return ptx[:entry] + acts + ptx[entry:]
 
 
 def _renumber(ptx: str) -> str:

@@ -9,12 +9,14 @@ A warp owns the chains of 8 outputs. The block keeps a ring of STAGES pieces of 
 A chain's step takes about 33 cycles, 5.3 us for K = 5120; everything else is arranged to hide behind it or behind memory:
  * STAGES - 1 pieces are in flight at any time. A multiprocessor's share of 4.8 TB/s is 36 bytes per ns; at 700 ns that is
    25 KB that must be on their way, the ring holds about three times as much.
+ * While the grids before this one end, L2 fetches the first pieces.
  * Fragments are read two pairs of steps before their use, so that no step waits for shared memory.
 """
 
 from vtlite.cuda.kernel import device, kernel
 from vtlite.cuda.lang import (bf16, consteval, cp_async_16_or_zero, cp_async_commit, cp_async_wait, cuda, f32, lane_id,
-                              mma_m16n8k16_bf16, ptr, shared_address, u16, u32)
+                              mma_m16n8k16_bf16, prefetch_l2, ptr, shared_address, u16, u32,
+                              wait_for_earlier_grids)
 from vtlite.cuda.linear_epilogue import write_gated, write_plain
 from vtlite.cuda.tiles import fragment_a, fragments_two_steps, swizzled
 
@@ -72,6 +74,20 @@ def fill(slot, stage, x, weight, T, N, vectors):
 
 
 @device
+def prefetch(weight, N, vectors):
+    """Have L2 fetch this warp's rows of W for the first STAGES stages, a line of 128 bytes per lane at once."""
+    lane, warp = u32(lane_id()), u32(cuda.threadIdx.x) >> u32(5)
+    first = (u32(cuda.blockIdx.x) * u32(WARPS) + warp) * u32(8)
+    for i in consteval(range((8 * CHAINS * ROW_BYTES // 128 * STAGES + 31) // 32)):
+        line = u32(32 * i) + lane
+        row = line // u32(ROW_BYTES // 128 * STAGES)
+        at = (line - row * u32(ROW_BYTES // 128 * STAGES)) * u32(8)
+        output = first + (row & u32(7))
+        if (row < u32(8 * CHAINS)) & (output < N) & (at < vectors):
+            prefetch_l2(weight, (output + (row >> u32(3)) * N) * vectors + at)
+
+
+@device
 def read(a, b, buffer, slot, chunk):
     """Fragments of two steps, four chunks deep, into a[buffer], b[buffer]."""
     lane, warp = u32(lane_id()), u32(cuda.threadIdx.x) >> u32(5)
@@ -110,6 +126,8 @@ def linear_skinny_kernel(x, weight, bias, residual, y, T, N, K, flags):
     slot_bytes = u32((8 * CHAINS * WARPS + ROWS) * ROW_BYTES)
     vectors = K >> 3
     stages = (K + u32(ROW_BYTES // 2 - 1)) // u32(ROW_BYTES // 2)
+    prefetch(weight, N, vectors)
+    wait_for_earlier_grids()
     for stage in consteval(range(STAGES)):
         if u32(stage) <= stages:                                        # the one past the end is read, not used
             fill(ring + u32(stage) * slot_bytes, u32(stage), x, weight, T, N, vectors)

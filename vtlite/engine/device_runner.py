@@ -155,14 +155,15 @@ class DeviceRunner(Caches):
         if self.states and is_generated is not None:
             delta_net = plan_step(host.query_start_loc, host.seq_lens, host.state_slots, is_generated).on(self.device)
         batch = SimpleNamespace(**vars(arrays), delta_net=delta_net, is_decode=False)              # the plan says it all
-        fill_drawn(batch.input_ids, self._drawn)
-        logits = self.model.forward(batch, self.kv_cache, self.states)
-        rows, top = len(logits), max(num_logprobs, 0)
-        results = vars(_results(rows, top).views(self._results))
-        for first in range(0, rows, SAMPLED_AT_ONCE):
-            part = slice(first, min(first + SAMPLED_AT_ONCE, rows))
-            out = Samples(**{name: array[part] for name, array in results.items()})
-            sample_rows(logits[part], batch.table[part], batch.values, num_logprobs, out=out)
+        with self.device.overlapping():
+            fill_drawn(batch.input_ids, self._drawn)
+            logits = self.model.forward(batch, self.kv_cache, self.states)
+            rows, top = len(logits), max(num_logprobs, 0)
+            results = vars(_results(rows, top).views(self._results))
+            for first in range(0, rows, SAMPLED_AT_ONCE):
+                part = slice(first, min(first + SAMPLED_AT_ONCE, rows))
+                out = Samples(**{name: array[part] for name, array in results.items()})
+                sample_rows(logits[part], batch.table[part], batch.values, num_logprobs, out=out)
 
     def _read(self, batch: Batch, num_rows: int, num_logprobs: int) -> StepResult:
         """The results of a step, on the host; `num_rows` as many rows as it had, padding included."""

@@ -151,8 +151,8 @@ class Llama:
             h = ops.linear(a, layer.o_proj, layer.o_bias, residual=h)
             x = tap(f"model.layers.{i}.post_attention_layernorm",
                     ops.rms_norm(h, layer.post_attention_layernorm, c.rms_norm_eps))
-            gate_up = ops.linear(x, layer.gate_up_proj, layer.gate_up_bias)
-            h = ops.linear(ops.silu_and_mul(gate_up), layer.down_proj, layer.down_bias, residual=h)
+            y = ops.linear_silu_and_mul(x, layer.gate_up_proj, layer.gate_up_bias)                # [T, intermediate]
+            h = ops.linear(y, layer.down_proj, layer.down_bias, residual=h)
             tap(f"model.layers.{i}", h)
         h = tap("model.norm", ops.rms_norm(ops.gather_rows(h, batch.logits_indices), self.norm, c.rms_norm_eps))
         return tap("lm_head", ops.linear(h, self.lm_head, out_dtype=np.float32))
@@ -162,10 +162,8 @@ class Llama:
         qkv = ops.linear(x, layer.qkv_proj, layer.qkv_bias)
         qkv = qkv.reshape(len(x), -1, c.head_dim)                                             # [T, heads, head_dim]
         q, k, v = qkv[:, : c.num_heads], qkv[:, c.num_heads : -c.num_kv_heads], qkv[:, -c.num_kv_heads :]
-        if c.qk_norm:
-            q, k = ops.rms_norm(q, layer.q_norm, c.rms_norm_eps), ops.rms_norm(k, layer.k_norm, c.rms_norm_eps)
-        ops.write_kv(kv, ops.rotary(k, cos, sin), v, batch.slot_mapping)
-        return ops.paged_attention(ops.rotary(q, cos, sin), kv, batch, c.head_dim**-0.5, layer.window)
+        q = ops.attention_inputs(q, k, v, cos, sin, kv, batch.slot_mapping, layer.q_norm, layer.k_norm, c.rms_norm_eps)
+        return ops.paged_attention(q, kv, batch, c.head_dim**-0.5, layer.window)
 
 
 def _load_layer(c: LlamaConfig, weights, index: int) -> Layer:

@@ -117,8 +117,7 @@ def _rotary_dim(config: ModelConfig, head_dim: int) -> int:
 class DeltaNet:
     """Weights of a linear_attention mixer."""
 
-    in_proj_qkvz: np.ndarray                 # [conv + v, hidden]: all q, all k, all v, all z
-    in_proj_ba: np.ndarray                   # [2 Hv, hidden]
+    in_proj: np.ndarray                      # [conv + v + 2 Hv, hidden]: all q, all k, all v, all z, all b, all a
     conv1d: np.ndarray                       # [W, conv] f32, transposed so that the channels of one tap lie together
     A_log: np.ndarray                        # [Hv] f32
     dt_bias: np.ndarray                      # [Hv] f32
@@ -199,16 +198,17 @@ class Qwen3_5:
                 h = self._attention(layer.mixer, x, h, cos, sin, batch, next(kv_cache))
             x = tap(f"model.layers.{i}.post_attention_layernorm",
                     ops.rms_norm(h, layer.post_attention_layernorm, c.rms_norm_eps, True))
-            h = ops.linear(ops.silu_and_mul(ops.linear(x, layer.gate_up_proj)), layer.down_proj, residual=h)
+            h = ops.linear(ops.linear_silu_and_mul(x, layer.gate_up_proj), layer.down_proj, residual=h)
             tap(f"model.layers.{i}", h)
         h = tap("model.norm", ops.rms_norm(ops.gather_rows(h, batch.logits_indices), self.norm, c.rms_norm_eps, True))
         return tap("lm_head", ops.linear(h, self.lm_head, out_dtype=np.float32))
 
     def _delta_net(self, mixer: DeltaNet, x, h, batch, conv_state, recurrent_state):
         ops, c, T = self.ops, self.config, len(x)
-        qkvz, ba = ops.linear(x, mixer.in_proj_qkvz), ops.linear(x, mixer.in_proj_ba)
-        z, b, a = qkvz[:, c.conv_size :], ba[:, : c.num_v_heads], ba[:, c.num_v_heads :]
-        o = ops.gated_delta_net(qkvz[:, : c.conv_size], a, b, mixer.conv1d, mixer.A_log, mixer.dt_bias,
+        qkvzba, z_end = ops.linear(x, mixer.in_proj), c.conv_size + c.v_size
+        qkv, z = qkvzba[:, : c.conv_size], qkvzba[:, c.conv_size : z_end]
+        b, a = qkvzba[:, z_end : z_end + c.num_v_heads], qkvzba[:, z_end + c.num_v_heads :]
+        o = ops.gated_delta_net(qkv, a, b, mixer.conv1d, mixer.A_log, mixer.dt_bias,
                                 conv_state, recurrent_state, batch)                           # [T, Hv, V]
         y = ops.gated_rms_norm(o, z.reshape(*o.shape), mixer.norm, c.rms_norm_eps)
         return ops.linear(y.reshape(T, c.v_size), mixer.out_proj, residual=h)
@@ -218,10 +218,8 @@ class Qwen3_5:
         heads = ops.linear(x, mixer.qkv_proj).reshape(T, -1, c.head_dim)
         q, gate = heads[:, 0 : 2 * c.num_heads : 2], heads[:, 1 : 2 * c.num_heads : 2]        # [T, H, head_dim]
         k, v = heads[:, 2 * c.num_heads : -c.num_kv_heads], heads[:, -c.num_kv_heads :]       # [T, Hkv, head_dim]
-        q = ops.rms_norm(q, mixer.q_norm, c.rms_norm_eps, True)
-        k = ops.rms_norm(k, mixer.k_norm, c.rms_norm_eps, True)
-        ops.write_kv(kv, ops.rotary(k, cos, sin), v, batch.slot_mapping)
-        o = ops.paged_attention(ops.rotary(q, cos, sin), kv, batch, c.head_dim**-0.5)         # [T, H * head_dim]
+        q = ops.attention_inputs(q, k, v, cos, sin, kv, batch.slot_mapping, mixer.q_norm, mixer.k_norm, c.rms_norm_eps, True)
+        o = ops.paged_attention(q, kv, batch, c.head_dim**-0.5)                               # [T, H * head_dim]
         y = ops.sigmoid_gate(o.reshape(*gate.shape), gate)
         return ops.linear(y.reshape(*o.shape), mixer.o_proj, residual=h)
 
@@ -241,15 +239,14 @@ def _load_layer(c: Qwen3_5Config, weights, prefix: str, kind: str) -> Layer:
 
 def _load_delta_net(c: Qwen3_5Config, weights, prefix: str) -> DeltaNet:
     if c.fused_projections:
-        qkvz, ba = _split_fused(c, weights, prefix)
+        in_proj = _split_fused(c, weights, prefix)
     else:
-        qkvz, ba = (weights.take_stacked([f"{prefix}in_proj_{part}.weight" for part in parts],
-                                         [(rows, c.hidden_size) for rows in parts.values()])
-                    for parts in ({"qkv": c.conv_size, "z": c.v_size}, {"b": c.num_v_heads, "a": c.num_v_heads}))
+        parts = {"qkv": c.conv_size, "z": c.v_size, "b": c.num_v_heads, "a": c.num_v_heads}
+        in_proj = weights.take_stacked([f"{prefix}in_proj_{part}.weight" for part in parts],
+                                       [(rows, c.hidden_size) for rows in parts.values()])
     conv1d = weights.read(prefix + "conv1d.weight", (c.conv_size, 1, c.conv_width))
     return DeltaNet(
-        in_proj_qkvz=qkvz,
-        in_proj_ba=ba,
+        in_proj=in_proj,
         conv1d=weights.place(np.ascontiguousarray(conv1d[:, 0].T, np.float32), np.float32),
         A_log=weights.take(prefix + "A_log", (c.num_v_heads,), np.float32),
         dt_bias=weights.take(prefix + "dt_bias", (c.num_v_heads,), np.float32),
@@ -258,19 +255,19 @@ def _load_delta_net(c: Qwen3_5Config, weights, prefix: str) -> DeltaNet:
     )
 
 
-def _split_fused(c: Qwen3_5Config, weights, prefix: str) -> tuple[np.ndarray, np.ndarray]:
+def _split_fused(c: Qwen3_5Config, weights, prefix: str) -> np.ndarray:
     """Qwen3-Next stores q, k, v, z of one key head after another, and b, a likewise; here all q come first, then all k ..."""
     per_k_head = c.num_v_heads // c.num_k_heads
 
-    def regrouped(name: str, *widths: int) -> np.ndarray:
+    def regrouped(name: str, *widths: int) -> list[np.ndarray]:
         """[Hk * sum(widths), hidden] -> the same rows, part by part instead of head by head."""
         rows = weights.read(prefix + name, (c.num_k_heads * sum(widths), c.hidden_size))
         parts = np.split(rows.reshape(c.num_k_heads, -1, c.hidden_size), np.cumsum(widths)[:-1], axis=1)
-        return weights.place(np.concatenate([part.reshape(-1, c.hidden_size) for part in parts]))
+        return [part.reshape(-1, c.hidden_size) for part in parts]
 
     v = per_k_head * c.head_v_dim
-    return (regrouped("in_proj_qkvz.weight", c.head_k_dim, c.head_k_dim, v, v),
-            regrouped("in_proj_ba.weight", per_k_head, per_k_head))
+    return weights.place(np.concatenate(regrouped("in_proj_qkvz.weight", c.head_k_dim, c.head_k_dim, v, v)
+                                        + regrouped("in_proj_ba.weight", per_k_head, per_k_head)))
 
 
 def _load_attention(c: Qwen3_5Config, weights, prefix: str) -> Attention:

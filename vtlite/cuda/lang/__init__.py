@@ -31,14 +31,15 @@ from vtlite.cuda.lang.memory import (atomic_add_i32, atomic_add_shared_u32, atom
                                      atomic_add_u64, atomic_and_u32, atomic_cas_u32, atomic_exch_u32, atomic_max_i32,
                                      atomic_max_u32, atomic_max_u64, atomic_min_i32, atomic_min_u32, atomic_or_u32,
                                      cp_async_4, cp_async_16, cp_async_16_or_zero, cp_async_commit, cp_async_wait, load_f32x4,
-                                     load_shared_u32x4, load_shared_u64, load_u32, load_u32x2, load_u32x4, load_weights_u32x4,
+                                     load_shared_u32x4, load_shared_u64, load_u32, load_u32x2, load_u32x4, load_weights_u32x4, prefetch_l2,
                                      shared_address, store_f32x4, store_shared_u32x4, store_shared_u64, store_u32,
                                      store_u32x2, store_u32x4)
 from vtlite.cuda.lang.primitive import PRIMITIVES, Primitive
 from vtlite.cuda.lang.quick import quarter_of_one_plus_exp_minus, quotient, reciprocal
 from vtlite.cuda.lang.tensor_core import (ldmatrix_x1, ldmatrix_x1_trans, ldmatrix_x2, ldmatrix_x2_trans, ldmatrix_x4,
                                           ldmatrix_x4_trans, mma_m16n8k16_bf16, mma_m16n8k16_f16, stmatrix_x4)
-from vtlite.cuda.lang.thread import consteval, cuda, lane_id, named_barrier_arrive, named_barrier_sync
+from vtlite.cuda.lang.thread import (consteval, cuda, lane_id, named_barrier_arrive, named_barrier_sync,
+                                     wait_for_earlier_grids)
 from vtlite.cuda.lang.types import (Parameter, Pointer, bf16, e4m3, e5m2, f16, f32, f64, i8, i16, i32, i64, ptr, tensor_map, u8, u16,
                                     u32, u64)
 from vtlite.cuda.lang.warp import (ballot, clz, match_any, popc, redux_add, redux_and, redux_max, redux_min, redux_or, shfl_down,

@@ -86,6 +86,15 @@ def named_barrier_arrive(barrier, threads):
     current().named_barrier(barrier, threads, arrive_only=True)
 
 
+@primitive({"sm_80": "", "sm_90": "griddepcontrol.wait;"})
+def wait_for_earlier_grids():
+    """Wait until the grids launched before have ended and their writes are visible (CUDA: cudaGridDependencySynchronize).
+
+    In device.overlapping() a grid begins while those before it end. A kernel that calls this may read before it what no kernel
+    writes, such as weights; every other waits as the first thing that it does.
+    """
+
+
 @primitive("mov.u32 $0, %laneid;", outputs="i", pure=True)
 def lane_id():
     """This thread's lane of its warp, i32 0..31 (CUDA: %laneid)."""
