@@ -1,10 +1,11 @@
 """Train one of the checkpoints of shapes.py with transformers' own class for its architecture.
 
-    python train_tiny.py --shape tiny-hybrid --rows rows/ --tokenizer tokenizer/ --out tiny-hybrid/ --steps 2800 --minutes 9
+    python train_tiny.py --shape tiny-hybrid --rows rows/ --tokenizer tokenizer/ --out tiny-hybrid/ --steps 3600 --minutes 7
 
-The weights are bf16 and carry the forward pass; AdamW moves float32 masters that they are rounded from, so the
-loss reported is that of the file written. Learning rate: 100 steps up, then a cosine to a hundredth. `--minutes`
-bounds the run: the schedule follows whichever of steps and time is further along.
+The weights are bf16 and carry the forward pass; the optimiser of muon.py moves float32 masters that they are rounded
+from, so the loss reported is that of the file written. Learning rate: 100 steps up, constant, and a straight line to
+zero over the last 40 %. `--minutes` bounds the run: the schedule follows whichever of steps and time is further
+along, and time counts from step 20 on, so that compiling does not use up the schedule.
 Out: the checkpoint directory and log.json.
 """
 import argparse
@@ -19,10 +20,12 @@ import torch.nn.functional as F
 from transformers import AutoConfig, AutoModelForCausalLM
 
 import gated_delta
+from muon import Masters
 from pack_rows import PAD
 from shapes import SHAPES
 
-WARMUP, FLOOR = 100, 0.01
+WARMUP, DECAY = 100, 0.4                                       # steps up; share of the run on the way down
+COMPILED = 20                                                  # steps after which the clock starts
 BALANCE = 0.01                                                 # weight of the experts' load-balancing loss
 
 
@@ -63,27 +66,6 @@ class RouterBalance:
         return torch.stack(terms).mean() if terms else 0.0
 
 
-class Masters:
-    """AdamW over float32 copies of bf16 parameters. Weight decay 0.1 on matrices."""
-
-    def __init__(self, model, lr: float):
-        self.params = [p for p in model.parameters() if p.requires_grad]
-        self.copies = [p.detach().float().clone() for p in self.params]
-        decay = [c for c in self.copies if c.ndim >= 2]
-        plain = [c for c in self.copies if c.ndim < 2]
-        self.adam = torch.optim.AdamW([dict(params=decay, weight_decay=0.1), dict(params=plain, weight_decay=0.0)],
-                                      lr=lr, betas=(0.9, 0.95), fused=self.copies[0].is_cuda)
-
-    def step(self, lr: float):
-        for group in self.adam.param_groups:
-            group["lr"] = lr
-        for copy, p in zip(self.copies, self.params):
-            copy.grad, p.grad = p.grad.float(), None
-        torch.nn.utils.clip_grad_norm_(self.copies, 1.0)
-        self.adam.step()
-        torch._foreach_copy_([p.data for p in self.params], self.copies)
-
-
 def next_token_loss(model, rows: torch.Tensor) -> torch.Tensor:
     """rows [B, T] int64 with PAD. Mean loss over the tokens that are there."""
     padding = rows == PAD
@@ -104,8 +86,22 @@ def held_out_loss(model, rows: torch.Tensor, batch: int) -> float:
 
 
 def rate(progress: float, step: int, peak: float) -> float:
-    cosine = 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))
-    return peak * min(1.0, (step + 1) / WARMUP) * (FLOOR + (1 - FLOOR) * cosine)
+    return peak * min(1.0, (step + 1) / WARMUP) * min(1.0, (1 - progress) / DECAY)
+
+
+class Clock:
+    """The share of a run that is over, by steps or by time, whichever is further along."""
+
+    def __init__(self, steps: int, minutes: float):
+        self.steps, self.begun, self.started = steps, time.time(), math.inf
+        self.end = self.begun + minutes * 60
+
+    def progress(self, step: int) -> float:
+        now = time.time()
+        if step == COMPILED:
+            self.started = now
+        by_time = (now - self.started) / (self.end - self.started) if step >= COMPILED and self.started < self.end else 0.0
+        return max(step / self.steps, by_time, float(now >= self.end))
 
 
 def save(model, out: Path, tokenizer: Path):
@@ -126,13 +122,13 @@ def main():
     parser.add_argument("--tokenizer", required=True, type=Path)
     parser.add_argument("--out", required=True, type=Path)
     parser.add_argument("--start", type=Path, help="directory of a checkpoint to go on from")
-    parser.add_argument("--steps", type=int, default=2800)
-    parser.add_argument("--minutes", type=float, default=9.0)
+    parser.add_argument("--steps", type=int, default=3600)
+    parser.add_argument("--minutes", type=float, default=7.0)
     parser.add_argument("--batch", type=int, default=64, help="rows of 1024 tokens a step")
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    begun = time.time()
+    clock = Clock(args.steps, args.minutes)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(args.seed)
     torch.set_float32_matmul_precision("high")
@@ -141,7 +137,7 @@ def main():
     if device == "cuda":
         for layer in model.model.layers:
             layer.compile()
-    balance, masters = RouterBalance(model), Masters(model, args.lr)
+    balance, masters = RouterBalance(model), Masters(model)
     train, held_out = (torch.from_numpy(np.load(args.rows / f"{n}.npy").astype(np.int32)).to(device)
                        for n in ("train", "held_out"))
     order = torch.Generator().manual_seed(args.seed)
@@ -152,7 +148,7 @@ def main():
 
     step, queue = 0, torch.empty(0, dtype=torch.int64)
     while True:
-        progress = max(step / args.steps, (time.time() - begun) / (args.minutes * 60))
+        progress = clock.progress(step)
         if progress >= 1:
             break
         if len(queue) < args.batch:
@@ -163,10 +159,10 @@ def main():
         masters.step(rate(progress, step, args.lr))
         step += 1
         if step % 50 == 0 or step == 1:
-            log["curve"].append((step, round(time.time() - begun, 1), round(loss.item(), 4)))
-            print(f"{args.shape} step {step} {time.time() - begun:.0f} s loss {loss.item():.4f}", flush=True)
+            log["curve"].append((step, round(time.time() - clock.begun, 1), round(loss.item(), 4)))
+            print(f"{args.shape} step {step} {time.time() - clock.begun:.0f} s loss {loss.item():.4f}", flush=True)
 
-    log.update(steps=step, passes=round(step * args.batch / len(train), 2), seconds=round(time.time() - begun, 1))
+    log.update(steps=step, passes=round(step * args.batch / len(train), 2), seconds=round(time.time() - clock.begun, 1))
     log["held_out_loss"] = held_out_loss(model, held_out, args.batch)
     print(f"{args.shape}: {step} steps, {log['passes']} passes, held-out loss {log['held_out_loss']:.4f}", flush=True)
     save(model, args.out, args.tokenizer)
