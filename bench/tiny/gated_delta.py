@@ -20,6 +20,8 @@ def chunk_gated_delta_rule(query, key, value, g, beta, **unused):
 
     Returns the outputs [B, T, H, V] and, as there is no cache in training, no state.
     """
+    shared = value.shape[2] // query.shape[2]               # transformers 5.17 repeats the key heads itself, 5.24 does not
+    query, key = (x.repeat_interleave(shared, 2) for x in (query, key))
     q, k, v, g, beta = (x.transpose(1, 2).float().unflatten(2, (-1, CHUNK)) for x in (query, key, value, g, beta))
     q, k = normalise(q) * q.shape[-1] ** -0.5, normalise(k)                              # [B, H, N, 64, K]
     total = g.cumsum(-1)                                                                 # [B, H, N, 64]

@@ -3,8 +3,8 @@
     python samples.py --model tiny-hybrid/ --out samples/tiny-hybrid.json
 
 In float32 on the CPU, the twenty in one left-padded batch, through the checkpoint's chat template, until an end token
-or 320 new tokens. Sampling as generation_config.json says, with seed 7; greedy is the bare argmax. Nothing is
-selected or edited.
+or 320 new tokens. Sampling as generation_config.json says, with seed 7; `free` is the same without a repetition
+penalty; greedy is the bare argmax. Nothing is selected or edited.
 """
 import argparse
 import json
