@@ -4,7 +4,7 @@
 
 A prompt of 70 tokens and 8 greedy tokens of tiny-dense and tiny-hybrid. Of each step s:
     tap_s_NAME     what was tapped at NAME, bfloat16 as uint16
-    ops_s          "name of the operation, crc32 of its result" of every operation, in order
+    ops_s          "name of the operation, crc32 of its result" of every operation in order, then of every cache after the step
 and token_ids [78] i64; ids [8, 3] i64 and logprobs [8, 3] f32 of the likeliest tokens of each of the last 8, which is the first.
 Keep those of an H200 as tests/golden/model_h200.npz and model_hybrid_h200.npz.
 """
@@ -39,10 +39,13 @@ class Recorder:
             result = op(*args, **kwargs)
             for array in result if isinstance(result, tuple) else (result,):
                 if array is not None:
-                    self.seen[-1].append(f"{name} {zlib.crc32(on_host(array).tobytes()):08x}")
+                    self.note(name, array)
             return result
 
         return noted
+
+    def note(self, name: str, array) -> None:
+        self.seen[-1].append(f"{name} {zlib.crc32(on_host(array).tobytes()):08x}")
 
 
 def on_host(array) -> np.ndarray:
@@ -51,7 +54,7 @@ def on_host(array) -> np.ndarray:
 
 def record(llm: LLM, prompt: list[int], new_tokens: int = NEW_TOKENS) -> dict[str, np.ndarray]:
     """The arrays of a recording."""
-    recorded, recorder = {}, Recorder(llm.engine.model.ops)
+    runner, recorded, recorder = llm.engine.loop.runner, {}, Recorder(llm.engine.model.ops)
     llm.engine.model.ops = recorder
 
     def note(name: str, array) -> None:
@@ -64,6 +67,11 @@ def record(llm: LLM, prompt: list[int], new_tokens: int = NEW_TOKENS) -> dict[st
         for delta in llm.stream(prompt, params):
             token_ids += delta.token_ids
             logprobs += delta.logprobs
+            for layer, kv in enumerate(runner.kv_cache):
+                recorder.note(f"kv_cache[{layer}]", kv)
+            for layer, states in enumerate(runner.states):
+                for kind, state in zip(("conv_state", "recurrent_state"), states):
+                    recorder.note(f"{kind}[{layer}]", state[1])                     # the first slot handed out
             recorder.seen.append([])
     llm.engine.model.ops = recorder.ops
     recorded |= {f"ops_{step}": np.array(ops) for step, ops in enumerate(recorder.seen[:-1])}
