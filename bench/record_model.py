@@ -4,7 +4,7 @@
 
 A prompt of 70 tokens and 8 greedy tokens of tiny-dense and tiny-hybrid. Of each step s:
     tap_s_NAME     what was tapped at NAME, bfloat16 as uint16
-    ops_s          "name of the operation, crc32 of its result" of every operation in order, then of every cache after the step
+    ops_s          "NAME crc32" of the result of every operation and of every tap in order, then of every cache after the step
 and token_ids [78] i64; ids [8, 3] i64 and logprobs [8, 3] f32 of the likeliest tokens of each of the last 8, which is the first.
 Keep those of an H200 as tests/golden/model_h200.npz and model_hybrid_h200.npz.
 """
@@ -58,6 +58,7 @@ def record(llm: LLM, prompt: list[int], new_tokens: int = NEW_TOKENS) -> dict[st
     llm.engine.model.ops = recorder
 
     def note(name: str, array) -> None:
+        recorder.note(name, array)
         array = on_host(array)
         recorded[f"tap_{len(recorder.seen) - 1}_{name}"] = array.view(np.uint16) if array.dtype == ml_dtypes.bfloat16 else array.copy()
 
