@@ -111,7 +111,7 @@ def _text_part(raw: dict[str, Any]) -> dict[str, Any]:
 class EngineConfig:
     """How the engine runs. Sizes are tokens unless a name says otherwise; None means "chosen to fit"."""
 
-    device: str = "auto"                     # auto | cpu | cuda | reference
+    device: str = "auto"                     # auto | cpu | cuda | reference | sm_90
     load_format: str = "auto"                # auto = safetensors | dummy = weights drawn at random, to measure speed with
     max_model_len: int | None = None         # prompt + answer; default: the model's max_position_embeddings
     max_num_seqs: int = 256                  # requests that run at once, at most: recurrent states must fit too
@@ -132,8 +132,8 @@ class EngineConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} should be at least 1, found {value}")
-        if self.device not in ("auto", "cpu", "cuda", "reference"):
-            raise ConfigError(f"device should be auto, cpu, cuda or reference, found {self.device!r}")
+        if self.device not in ("auto", "cpu", "cuda", "reference", "sm_90"):
+            raise ConfigError(f"device should be auto, cpu, cuda, reference or sm_90, found {self.device!r}")
         if self.load_format not in ("auto", "dummy"):
             raise ConfigError(f"load_format should be auto or dummy, found {self.load_format!r}")
         if not 0 < self.gpu_memory_utilization <= 1:

@@ -1,6 +1,6 @@
-"""vtlite/cuda/gdn*.py: the arithmetic that gdn_in_numpy.py states, and bits that follow a sequence wherever it is computed.
+"""vtlite/cuda/gdn*.py: the arithmetic that gdn_arithmetic.py states, and bits that follow a sequence wherever it is computed.
 
-The emulator runs one small case of each; the whole variety runs on gdn_in_numpy.py, and on a GPU.
+The emulator runs one small case of each; the whole variety runs on gdn_arithmetic.py, and on a GPU.
 """
 
 from itertools import product
@@ -8,8 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tests.cuda import gdn_in_numpy
-from vtlite.cuda import gdn
+from vtlite.cuda import gdn, gdn_arithmetic
 from vtlite.cuda.device import open_device, using
 from vtlite.cuda.gdn_plan import ChunkPlan, plan_chunks, plan_step
 from vtlite.cuda.lang.types import bf16
@@ -31,7 +30,7 @@ def plan_of(lengths, slots, starts=None, saved=None) -> ChunkPlan:
 
 
 def expected(op, host: dict, *rest) -> tuple[np.ndarray, np.ndarray]:
-    """o and the states by gdn_in_numpy."""
+    """o and the states by gdn_arithmetic."""
     state, (_, Hv, _, V) = host["state"].copy(), host["state"].shape
     o = np.zeros((len(host["qkv"]), Hv, V), bf16)
     op(*(host[name] for name in ("qkv", "a", "b", "A_log", "dt_bias")), state, *rest, o)
@@ -64,14 +63,14 @@ def test_a_decode_step_has_the_stated_arithmetic(device, rng):
         host = gdn.random_inputs(rng, 5, 5, **dims)
         rows, slots = np.array([4, 0, 2], np.int32), np.array([5, 1, 0])
         assert_same(launched(device, gdn.decode, host, {"token_rows": rows, "state_slots": slots}),
-                    expected(gdn_in_numpy.decode, host, rows, slots))
+                    expected(gdn_arithmetic.decode, host, rows, slots))
 
 
 def test_the_rest_of_a_prompt_gets_the_bits_that_it_has_in_the_whole_one(device, rng):
     """The expected bits are those of one pass over the whole prompt, and the state in between comes from there too."""
     for dims, rest in [(SMALL, 2)] if device.name == "emulator" else product(REAL, (1, 64, 300)):
         host = gdn.random_inputs(rng, 64 + rest, 1, **dims)
-        o, state = expected(gdn_in_numpy.prefill, host, plan_of([64 + rest], [1], saved={(0, 64): 0}))
+        o, state = expected(gdn_arithmetic.prefill, host, plan_of([64 + rest], [1], saved={(0, 64): 0}))
         later = part(host, slice(64, None), host["state"].copy())
         later["state"][1] = state[0]
         got, states = launched(device, gdn.prefill, later, {"plan": plan_of([rest], [1], [64])})
@@ -85,13 +84,13 @@ def test_a_convolution_has_the_stated_arithmetic(device, rng):
     conv_state = rng.standard_normal((6, 3, C)).astype(bf16)
     y, state = np.zeros((203, C), bf16), conv_state.copy()
     for first, last, slot in zip(starts, starts[1:], slots):
-        gdn_in_numpy.convolve(x, weight, state, slice(first, last), slot, y)
+        gdn_arithmetic.convolve(x, weight, state, slice(first, last), slot, y)
     state[5] = x[starts[3] + 125 : starts[3] + 128]
     out, on_device = device.zeros(y.shape, bf16), device.array(conv_state)
     plan = plan_of(lengths, slots, saved={(3, 128): 5})
     gdn.conv_chunks(device.array(x), device.array(weight), on_device, plan.on(device), out=out)
     assert_same((out.numpy(), on_device.numpy()), (y, state))
-    gdn_in_numpy.convolve(x, weight, state, slice(7, 8), 2, y)
+    gdn_arithmetic.convolve(x, weight, state, slice(7, 8), 2, y)
     rows, slots = device.array(np.array([7], np.int32)), device.array(np.array([2]))
     gdn.conv_step(device.array(x), device.array(weight), on_device, rows, slots, out=out)
     assert_same((out.numpy()[7], on_device.numpy()), (y[7], state))
@@ -102,12 +101,12 @@ def test_choices_of_speed_change_no_bit(rng):
     with using(open_device("0")) as gpu:
         for dims in REAL:
             host, plan = gdn.random_inputs(rng, 500, 3, **dims), plan_of([200, 236, 64], [2, 0, 1])
-            wanted = expected(gdn_in_numpy.prefill, host, plan)
+            wanted = expected(gdn_arithmetic.prefill, host, plan)
             for warps, stages in product({2, 4, dims["V"] // 16}, (1, 2)):
                 assert_same(launched(gpu, gdn.prefill, host, {"plan": plan}, warps=warps, stages=stages), wanted)
             host = gdn.random_inputs(rng, 3, 3, **dims)
             step = {"token_rows": np.arange(3, dtype=np.int32), "state_slots": np.array([1, 0, 3])}
-            wanted = expected(gdn_in_numpy.decode, host, *step.values())
+            wanted = expected(gdn_arithmetic.decode, host, *step.values())
             for v_tile in (32, 64):
                 assert_same(launched(gpu, gdn.decode, host, step, v_tile=v_tile), wanted)
 
@@ -120,14 +119,14 @@ def test_a_prompt_gets_the_same_bits_at_every_cut_and_stays_near_its_definition(
     """The worst of the units that the OpSpec counts errors in, over 150 tokens; then the prompt again, in two steps."""
     host = SPEC.inputs({"T": 150, "S": 1, **dims})
     plan = ChunkPlan(host.pop("sequences"), host.pop("chunks"))
-    o, state = expected(gdn_in_numpy.prefill, host, plan)
+    o, state = expected(gdn_arithmetic.prefill, host, plan)
     assert SPEC.error({**host, **vars(plan)}, {"o": o, "state": state}) <= SPEC.tolerance
     slot = int(plan.sequences[0, 2])
     for cut in (64, 128):
         states = host["state"]
         for first, last in ((0, cut), (cut, 150)):
             piece = part(host, slice(first, last), states)
-            found, states = expected(gdn_in_numpy.prefill, piece, plan_of([last - first], [slot], [first]))
+            found, states = expected(gdn_arithmetic.prefill, piece, plan_of([last - first], [slot], [first]))
             assert found.tobytes() == o[first:last].tobytes()
         assert states.tobytes() == state.tobytes()
 

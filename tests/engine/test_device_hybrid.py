@@ -1,8 +1,7 @@
 """A hybrid model on the emulated GPU: the definition's answer; the same bits in a batch, from a kept state, and uncut.
 
 What would take the emulator most of the time takes its bits from arithmetic on arrays, which other tests hold equal to the
-kernels': linear layers and attention from vtlite/cuda/sm_90.py, delta nets from tests/cuda/gdn_in_numpy.py. One run has the
-kernels of the latter two.
+kernels': vtlite/cuda/sm_90.py. One run has the kernels of attention and delta nets.
 """
 
 from types import SimpleNamespace
@@ -11,11 +10,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.cuda import gdn_in_numpy
 from tests.models.forward import forward
 from tests.tiny_device import DEVICE_HYBRIDS
 from vtlite import LLM, SamplingParams, reference
-from vtlite.cuda import device as devices, ops, sm_90
+from vtlite.cuda import device as devices, gdn_arithmetic, ops, sm_90
+from vtlite.cuda.gdn_plan import ChunkPlan, StepPlan
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 NAME = "hybrid_smallest"
@@ -39,7 +38,13 @@ def device(monkeypatch):
                                                        residual=None if residual is None else residual.numpy())))
         return y
 
+    def linear_silu_and_mul(x, weight):
+        y = device.empty((len(x), len(weight) // 2), BF16)
+        queue(device, lambda: y.copy_from(sm_90.linear_silu_and_mul(x.numpy(), weight.numpy())))
+        return y
+
     monkeypatch.setattr(ops, "linear", linear)
+    monkeypatch.setattr(ops, "linear_silu_and_mul", linear_silu_and_mul)
     return device
 
 
@@ -57,18 +62,10 @@ def put_mixers_on_arrays(device, monkeypatch) -> None:
         plan = batch.delta_net
 
         def run():
-            x, *gates, w = (array.numpy() for array in (qkv, a, b, A_log, dt_bias, weight))
-            inputs, S, y, convolved = conv_state.numpy(), state.numpy(), o.numpy(), np.empty_like(x)
-            if plan.token_rows is not None:
-                rows, slots = plan.token_rows.numpy(), plan.state_slots.numpy()
-                for row, slot in zip(rows, slots):
-                    gdn_in_numpy.convolve(x, w, inputs, slice(row, row + 1), slot, convolved)
-                gdn_in_numpy.decode(convolved, *gates, S, rows, slots, y)
-            if plan.chunks is not None:
-                chunks = SimpleNamespace(sequences=plan.chunks.sequences.numpy(), chunks=plan.chunks.chunks.numpy())
-                for first, count, slot, _ in chunks.sequences:
-                    gdn_in_numpy.convolve(x, w, inputs, slice(first, first + count), slot, convolved)
-                gdn_in_numpy.prefill(convolved, *gates, S, chunks, y)
+            inputs, S = conv_state.numpy(), state.numpy()
+            chunks = plan.chunks and ChunkPlan(plan.chunks.sequences.numpy(), plan.chunks.chunks.numpy())
+            on_host = StepPlan(*(x if x is None else x.numpy() for x in plan[:2]), chunks)
+            y = gdn_arithmetic.by_plan(*(x.numpy() for x in (qkv, a, b, weight, A_log, dt_bias)), inputs, S, on_host)
             for array, values in ((conv_state, inputs), (state, S), (o, y)):
                 array.copy_from(values)
 

@@ -2,7 +2,7 @@
 
 import argparse
 
-DEVICES = ("auto", "cpu", "cuda", "reference")
+DEVICES = ("auto", "cpu", "cuda", "reference", "sm_90")
 SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed", "stop", "logprobs")
 
 
@@ -16,7 +16,8 @@ def add_engine(parser: argparse.ArgumentParser):
     """Options that are fields of EngineConfig, under the same names; returns their group."""
     group = parser.add_argument_group("engine")
     group.add_argument("--device", choices=DEVICES, default="auto",
-                       help="where to run; reference is the slow NumPy definition of every operation (default: auto)")
+                       help="where to run; reference is the slow NumPy definition of every operation, sm_90 the bits of a Hopper GPU in "
+                            "NumPy, slower still (default: auto)")
     group.add_argument("--load-format", choices=("auto", "dummy"), default="auto",
                        help="dummy draws weights at random, of the shapes that config.json implies, to measure speed and memory "
                             "with (default: auto, the checkpoint's own)")

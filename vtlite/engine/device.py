@@ -32,7 +32,7 @@ class Wing:
 
 
 def select_wing(device: str) -> Wing:
-    """The wing for "auto", "cpu", "cuda" or "reference"; auto takes a GPU that is there.
+    """The wing for "auto", "cpu", "cuda", "reference" or "sm_90"; auto takes a GPU that is there.
 
     DeviceError if "cuda" cannot be had; VTLITE_DEVICE says which GPU, or the emulator.
     """
@@ -47,6 +47,9 @@ def select_wing(device: str) -> Wing:
             return Wing(ops, np.dtype(bf16), devices.current())
         except DeviceError as error:
             raise DeviceError(f"{error}; or leave the GPU out with --device cpu") from error
+    if device == "sm_90":
+        from vtlite.cuda import sm_90
+        return Wing(sm_90, np.dtype(sm_90.bf16))
     if device == "reference":
         import vtlite.reference as ops
     else:

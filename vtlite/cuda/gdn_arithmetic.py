@@ -1,4 +1,4 @@
-"""The kernels of gated delta nets on whole arrays: their operations in their order, so the same bits, without a thread.
+"""The arithmetic of gated delta nets in NumPy, bit for bit: the kernels' operations in their order, on Hopper, without a thread.
 
 Products of the tensor core are vtlite.cuda.tensor_core's chains, everything else vtlite.ieee's and vtlite.elementary's functions.
 Arguments are NumPy arrays, named and shaped as those of vtlite/cuda/gdn.py; states change in place.
@@ -7,7 +7,7 @@ Arguments are NumPy arrays, named and shaped as those of vtlite/cuda/gdn.py; sta
 import numpy as np
 
 from vtlite.cuda.gdn_decode import ROWS
-from vtlite.cuda.gdn_plan import CHUNK
+from vtlite.cuda.gdn_plan import CHUNK, StepPlan, plan_step
 from vtlite.cuda.lang.types import bf16, f32
 from vtlite.cuda.tensor_core import chain
 from vtlite.elementary import exp, rsqrt, sigmoid, silu, softplus
@@ -15,6 +15,27 @@ from vtlite.ieee import div, fma, mul, sqrt
 from vtlite.reference.gdn import L2_EPS
 
 EPS = f32(L2_EPS)
+
+
+def gated_delta_net(qkv, a, b, weight, A_log, dt_bias, conv_state, state, batch) -> np.ndarray:
+    """qkv [T, C] bf16 before the convolution -> o [T, Hv, V] bf16, as vtlite.cuda.gdn.gated_delta_net on host arrays."""
+    plan = plan_step(batch.query_start_loc, batch.seq_lens, batch.state_slots, batch.is_generated)
+    return by_plan(qkv, a, b, weight, A_log, dt_bias, conv_state, state, plan)
+
+
+def by_plan(qkv, a, b, weight, A_log, dt_bias, conv_state, state, plan: StepPlan) -> np.ndarray:
+    """gated_delta_net for the rows that a plan has."""
+    convolved, o = np.empty_like(qkv), np.empty((len(qkv), state.shape[1], state.shape[3]), bf16)
+    gate_inputs = a, b, A_log, dt_bias
+    if plan.token_rows is not None:
+        for row, slot in zip(plan.token_rows, plan.state_slots):
+            convolve(qkv, weight, conv_state, slice(row, row + 1), slot, convolved)
+        decode(convolved, *gate_inputs, state, plan.token_rows, plan.state_slots, o)
+    if plan.chunks is not None:
+        for first, count, slot, _ in plan.chunks.sequences:
+            convolve(qkv, weight, conv_state, slice(first, first + count), slot, convolved)
+        prefill(convolved, *gate_inputs, state, plan.chunks, o)
+    return o
 
 
 def convolve(x, weight, conv_state, rows, slot, out) -> None:
