@@ -13,7 +13,7 @@ from vtlite.cuda.staging import Region
 from vtlite.cuda.tensor_map import ENCODED_BYTES, TensorMap
 from vtlite.errors import DeviceError
 
-FREE_SHARED_MEMORY = 48 << 10           # more needs the function's permission
+FREE_SHARED_MEMORY = 48 << 10           # static and dynamic together; more needs the function's permission
 
 
 class _EncodedMap(ctypes.Structure):
@@ -30,7 +30,7 @@ class LoadedKernel:
         self._image = ctypes.create_string_buffer(entry.cubin, len(entry.cubin))
         self._module = check(cu.cuModuleLoadData(ctypes.addressof(self._image)), f"loading {specialized.name}")
         self.function = check(cu.cuModuleGetFunction(self._module, entry.name.encode()), f"finding {entry.name}")
-        self._allowed = FREE_SHARED_MEMORY
+        self._allowed = FREE_SHARED_MEMORY - entry.figures["shared_bytes"]
         self.allow_shared(specialized.shared)
 
     def allow_shared(self, nbytes: int) -> None:

@@ -20,13 +20,13 @@ class Arena:
     """Memory of a step's temporaries. A region comes back when no array refers to it any more, and the next array may have it:
     work on one stream is ordered, so what still reads the old one is done before the new one is written.
 
-    Regions are taken at the lowest address that fits, so the same arrays made and dropped in the same order get the same
-    addresses, which a captured graph needs. The arena grows by chunks that never move and are never freed.
+    Regions are taken from the oldest chunk and the lowest address that fits, so the same arrays made and dropped in the same order
+    get the same addresses, which a captured graph needs. The arena grows by chunks that never move and are never freed.
     """
 
     def __init__(self):
         self._chunks: list[Memory] = []
-        self._free: list[list[int]] = []                    # [address, nbytes], ascending
+        self._free: list[list[int]] = []                    # [number of the chunk, address, nbytes], ascending
 
     @property
     def nbytes(self) -> int:
@@ -36,44 +36,40 @@ class Arena:
     def take(self, nbytes: int) -> "Region":
         """A region of at least `nbytes`, aligned to 256."""
         nbytes = max(1, -(-nbytes // ALIGNMENT)) * ALIGNMENT
-        index = next((i for i, (_, size) in enumerate(self._free) if size >= nbytes), None)
+        index = next((i for i, (_, _, size) in enumerate(self._free) if size >= nbytes), None)
         if index is None:
             chunk = Memory(max(CHUNK, nbytes))
+            index = self._insert(len(self._chunks), chunk.address, chunk.nbytes)
             self._chunks.append(chunk)
-            index = self._insert(chunk.address, chunk.nbytes)
-        hole = self._free[index]
-        address = hole[0]
-        hole[0], hole[1] = address + nbytes, hole[1] - nbytes
-        if not hole[1]:
-            del self._free[index]
-        return Region(self, address, nbytes)
+        number, address, size = self._free[index]
+        self._free[index : index + 1] = [[number, address + nbytes, size - nbytes]] if size > nbytes else []
+        return Region(self, number, address, nbytes)
 
-    def give_back(self, address: int, nbytes: int) -> None:
+    def give_back(self, number: int, address: int, nbytes: int) -> None:
         """Join the region with the free neighbours of its chunk."""
-        index = self._insert(address, nbytes)
-        starts = {chunk.address for chunk in self._chunks}
+        index = self._insert(number, address, nbytes)
         for left in (index, index - 1):
             if 0 <= left < len(self._free) - 1:
-                (a, size), (b, more) = self._free[left : left + 2]
-                if a + size == b and b not in starts:
-                    self._free[left : left + 2] = [[a, size + more]]
+                (first, a, size), (second, b, more) = self._free[left : left + 2]
+                if first == second and a + size == b:
+                    self._free[left : left + 2] = [[first, a, size + more]]
 
-    def _insert(self, address: int, nbytes: int) -> int:
-        index = bisect(self._free, [address])
-        self._free.insert(index, [address, nbytes])
+    def _insert(self, number: int, address: int, nbytes: int) -> int:
+        index = bisect(self._free, [number, address])
+        self._free.insert(index, [number, address, nbytes])
         return index
 
 
 class Region:
     """Bytes of an arena, which has them back when nobody refers to them any more."""
 
-    __slots__ = ("address", "arena", "nbytes")
+    __slots__ = ("address", "arena", "chunk", "nbytes")
 
-    def __init__(self, arena: Arena, address: int, nbytes: int):
-        self.arena, self.address, self.nbytes = arena, address, nbytes
+    def __init__(self, arena: Arena, chunk: int, address: int, nbytes: int):
+        self.arena, self.chunk, self.address, self.nbytes = arena, chunk, address, nbytes
 
     def __del__(self):
-        self.arena.give_back(self.address, self.nbytes)
+        self.arena.give_back(self.chunk, self.address, self.nbytes)
 
 
 class PinnedRing:

@@ -88,12 +88,16 @@ def fabs(x):
 @primitive("max.f32 $0, $a, $b;", outputs="f", inputs="ff", pure=True)
 def fmax(a, b):
     """The larger; the number if the other is NaN; +0 > -0 (CUDA: fmaxf)."""
+    if a != a or b != b:
+        return f32(b) if a != a else f32(a)               # NumPy's own makes NaN of a signalling one
     return f32(0.0) if a == 0 and b == 0 and not (np.signbit(a) and np.signbit(b)) else np.fmax(f32(a), f32(b))
 
 
 @primitive("min.f32 $0, $a, $b;", outputs="f", inputs="ff", pure=True)
 def fmin(a, b):
     """The smaller; the number if the other is NaN; -0 < +0 (CUDA: fminf)."""
+    if a != a or b != b:
+        return f32(b) if a != a else f32(a)
     return f32(-0.0) if a == 0 and b == 0 and (np.signbit(a) or np.signbit(b)) else np.fmin(f32(a), f32(b))
 
 
