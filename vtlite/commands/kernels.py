@@ -38,6 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     chips.add_argument("--all-chips", action="store_true", help="every chip that vtlite supports")
     action.add_argument("--out", metavar="DIR", help="where to (default: the user's cache)")
     action.add_argument("--specs", action="store_true", help="also the sizes that tests and benches launch")
+    action.add_argument("--model", action="append", default=[], metavar="MODEL",
+                        help="also what a model launches: a checkpoint directory (config.json is enough) or a name; may be repeated")
     action.add_argument("--jobs", type=int, metavar="N", help="processes (default: one per core)")
     action.add_argument("--json", metavar="FILE", help="also write the table as JSON")
 
@@ -140,6 +142,10 @@ def _compile(args: argparse.Namespace) -> int:
     if args.specs:
         from vtlite.cuda.recorder import launched_by_specs
         chosen |= dict.fromkeys(launched_by_specs())
+    for model in args.model:
+        from vtlite.checkpoint.resolve import resolve
+        from vtlite.cuda.recorder import launched_by_model
+        chosen |= dict.fromkeys(launched_by_model(resolve(model)))
     kernels = [specialized for specialized in chosen if not wanted or specialized.kernel in wanted]
     console, rows = Console(stderr=True), []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("kernels"), TimeRemainingColumn())
