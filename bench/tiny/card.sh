@@ -1,7 +1,7 @@
 #!/bin/bash
 # Sample a trained checkpoint and write its card: card.sh SHAPE OUT BASELINE_LOG CONVERSATIONS
 #
-# OUT is that of train_pair.sh for SHAPE; BASELINE_LOG the log.json of dense-8m; CONVERSATIONS the lines of raw.jsonl.
+# OUT is that of train_pair.sh for SHAPE; BASELINE_LOG the log.json of dense-8m; CONVERSATIONS the lines of raw*.jsonl.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 shape=$1 out=$2 baseline=$3 conversations=$4

@@ -1,20 +1,24 @@
-"""Keep the good answers of a raw corpus.
+"""Keep the good answers of raw corpora.
 
-    python clean_corpus.py --raw raw.jsonl --out corpus.jsonl
+    python clean_corpus.py --raw raw.jsonl --tokenizer tokenizer/tokenizer.json --out corpus.jsonl
 
-A conversation is kept up to its first bad answer. Bad: cut off, too short, repetitive, about being a language
-model, marked up, or seen before; for a story also long, hard words, a crowd of names, off its topic, or about
-somebody else than it was to be about. What these filters let through is what the small models learn to do.
+A conversation is kept up to its first answer that breaks a rule of `broken`, and dropped if that is the first answer
+or begins like one kept before. A story that goes wrong late is cut after its last sentence that reads as an ending, if
+one comes before and leaves a story that breaks no rule. What these filters let through is what the small models learn
+to do, so the rules, and for each kind how many first answers broke them, are printed.
 Half of the kept stories are marked plain: a document without its request. Requests decide the split: one in
 eighty is held out, with every answer to it.
-Each line out: {"kind", "system", "messages": [{"role", "content"}, ...], "plain", "held_out"}.
+Each line out: {"kind", "system", "messages": [{"role", "content"}, ...], "plain", "held_out"}. That may be read again,
+several files joined, to filter by other rules or to drop what two of them share.
 """
 import argparse
 import json
 import re
 import zlib
-from collections import Counter
+from collections import Counter, defaultdict
 from multiprocessing import Pool
+
+from tokenizers import Tokenizer
 
 from prompts import STYLES
 from renaming import asked_names
@@ -27,11 +31,18 @@ BOILERPLATE = re.compile(
     r"\b(?:title|scene|moral|user|narrator)\s*:|https?:|\*\*|##|```|\[|\]|<|>|_{2,}|\{|\}", re.IGNORECASE)
 LISTS = re.compile(r"^\s*(?:\d+[.)]|[-*•])\s", re.MULTILINE)
 SHORTEST = {"story": 60, "scene": 40, "question": 6, "talk": 3}       # words in a first answer
-LONGEST = {"story": 240, "scene": 240, "question": 110, "talk": 80}   # 240 words are about 310 tokens
+LONGEST = {"story": 300, "scene": 260, "question": 110, "talk": 80}   # 300 words are about 390 tokens
 LATER = (3, 160)
-MOST_NAMES, HARD_WORD, MOST_HARD = 5, 9, 0.05                         # in a story: distinct names; letters; share of such words
+STORIES = "story", "scene"
+MOST_NAMES, HARD_WORD, MOST_HARD = 8, 9, 0.07                         # in a story: distinct names; letters; share of such words
 DISTINCT_THREES, MOST_FOURS = 0.86, 3
+WINDOW, DISTINCT = 50, 0.62                                           # words; their share that is distinct, mean over the windows
 ON_TOPIC = 0.5                                                        # share of the request's content words in its story
+CUT_AFTER = 80                                                        # words that a story cut short has at least
+ENDS = re.compile(                                                    # in a sentence that ends a story
+    r"ever after|from that (?:day|night|moment) on|\bthe end\b|always remembered|never forgot|learned (?:that|a|the|how|to)|"
+    r"lesson|fell asleep|went to (?:sleep|bed)|good ?night|went (?:back |all )?home|friends forever|best of friends",
+    re.IGNORECASE)
 HELD_OUT_ONE_IN = 80
 INSTRUCTION = set(                                                    # words of a request that no story need repeat
     "write tell please would like story short little bedtime child about with that this happens meets what they does "
@@ -54,12 +65,11 @@ def repetitive(text: str) -> bool:
     return fours.most_common(1)[0][1] > MOST_FOURS or len(set(threes)) < DISTINCT_THREES * len(threes)
 
 
-def good(answer: str, shortest: int, longest: int) -> bool:
-    if not shortest <= len(re.findall(r"[A-Za-z']+", answer)) <= longest or BOILERPLATE.search(answer) or LISTS.search(answer):
-        return False
-    if answer.count('"') % 2 or answer[-1] not in '.!?"' or not (answer[0].isupper() or answer[0] in "\"0123456789"):
-        return False
-    return not repetitive(answer)
+def few_words(story: str) -> bool:
+    """Says the same few words again and again: a low moving average of the type-token ratio."""
+    words = re.findall(r"[a-z']+", story.lower())
+    windows = [words[i:i + WINDOW] for i in range(0, max(1, len(words) - WINDOW + 1), 10)]
+    return sum(len(set(w)) for w in windows) < DISTINCT * sum(map(len, windows))
 
 
 def stem(word: str) -> str:
@@ -76,15 +86,23 @@ def on_topic(request: str, story: str) -> bool:
     return len(content & told) >= ON_TOPIC * len(content)
 
 
+def capitals(story: str) -> Counter:
+    """Capitalised words inside sentences: names, for the most part."""
+    return Counter(re.findall(r"(?<=[a-z,;] )[A-Z][a-z]+", story))
+
+
 def about_the_asked(request: str, story: str) -> bool:
     """The first name asked for occurs twice or more, the others at all, and nobody new more often than these."""
-    capitals = Counter(re.findall(r"(?<=[a-z,;] )[A-Z][a-z]+", story))
-    asked = asked_names(request)
-    times = [len(re.findall(rf"\b{name}\b", story)) for name in asked]
-    others = [len(re.findall(rf"\b{name}\b", story)) for name in capitals if not re.search(rf"\b{name}\b", request)]
-    if len(capitals) > MOST_NAMES:
-        return False
-    return not asked or times[0] >= 2 and min(times) >= 1 and max(others, default=0) <= max(times)
+    times = [len(re.findall(rf"\b{name}\b", story)) for name in asked_names(request)]
+    others = [len(re.findall(rf"\b{name}\b", story)) for name in capitals(story) if not re.search(rf"\b{name}\b", request)]
+    return not times or times[0] >= 2 and min(times) >= 1 and max(others, default=0) <= max(times)
+
+
+def misspelt(request: str, story: str) -> bool:
+    """A capitalised word begins like a name asked for and goes on otherwise: Maurolea for Maurice."""
+    names = asked_names(request)
+    starts = "|".join(name[:max(3, len(name) - 3)] for name in names if len(name) > 3)
+    return bool(starts) and bool(set(re.findall(rf"\b(?:{starts})[a-z]*", story)) - set(re.findall("[A-Z][a-z]+", request)))
 
 
 def simple(story: str) -> bool:
@@ -92,52 +110,102 @@ def simple(story: str) -> bool:
     return sum(len(word) >= HARD_WORD for word in words) <= MOST_HARD * len(words)
 
 
+def broken(kind: str, first: bool, request: str, answer: str, ended: bool) -> list[str]:
+    """The rules that an answer breaks, by name."""
+    shortest, longest = (SHORTEST[kind], LONGEST[kind]) if first else LATER
+    words = len(re.findall(r"[A-Za-z']+", answer))
+    rules = {"cut off": not ended,
+             "too short": words < shortest,
+             "too long": words > longest,
+             "boilerplate": BOILERPLATE.search(answer) or LISTS.search(answer),
+             "ragged": answer.count('"') % 2 or not re.fullmatch(r'[A-Z"0-9].*[.!?"]', answer, re.DOTALL),
+             "repetitive": repetitive(answer)}
+    if first and kind in STORIES:
+        rules |= {"few words": few_words(answer),
+                  "hard words": not simple(answer),
+                  "many names": len(capitals(answer)) > MOST_NAMES,
+                  "other hero": not about_the_asked(request, answer),
+                  "misspelt name": misspelt(request, answer),
+                  "off topic": not on_topic(request, answer)}
+    if first and kind == "scene":
+        rules["nobody speaks"] = '"' not in answer
+    return [rule for rule, breaks in rules.items() if breaks]
+
+
+def cut_short(story: str, rules) -> str | None:
+    """The longest beginning that ends a paragraph, reads as ended and breaks no rule."""
+    for end in reversed([m.end() for m in re.finditer(r"[.!?](?=\n|$)", story)]):
+        start, last = story[:end], re.split(r"(?<=[.!?]) |\n", story[:end])[-1]
+        if ENDS.search(last) and len(start.split()) >= CUT_AFTER and not rules(start):
+            return start
+    return None
+
+
 def tidy(answer: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+", " ", answer)).replace(" \n", "\n").replace("\n ", "\n").strip()
 
 
-def document(line: str) -> dict | None:
+def document(line: str) -> tuple[str, list[str], dict | None]:
+    """Kind, rules that the first answer breaks, and what is kept of a conversation."""
     raw = json.loads(line)
-    kept = []
-    answers = [m for m in raw["messages"] if m["role"] == "assistant"]
-    for n, (user, answer) in enumerate(zip(raw["messages"][::2], answers)):
+    kind, kept, faults = raw["kind"], [], []
+    pairs = list(zip(raw["messages"][::2], raw["messages"][1::2]))
+    for n, (user, answer) in enumerate(pairs):
         text, request = tidy(answer["content"]), user["content"]
-        cut = n == len(answers) - 1 and not raw["finished"]
-        bounds = (SHORTEST[raw["kind"]], LONGEST[raw["kind"]]) if n == 0 else LATER
-        story = n == 0 and raw["kind"] in ("story", "scene")
-        if cut or not text or not good(text, *bounds):
-            break
-        if n == 0 and raw["kind"] == "scene" and '"' not in text:
-            break
-        if story and not (simple(text) and about_the_asked(request, text) and on_topic(request, text)):
+        ended = n < len(pairs) - 1 or raw.get("finished", True)
+        wrong = broken(kind, n == 0, request, text, ended)
+        if n == 0:
+            faults = wrong
+        if wrong and n == 0 and kind == "story":
+            text = cut_short(text, lambda start: broken(kind, True, request, start, True))
+        elif wrong:
+            text = None
+        if text is None:
             break
         kept += [user, dict(role="assistant", content=text)]
+        if wrong:
+            break
     if not kept:
-        return None
+        return kind, faults, None
     request, first = kept[0]["content"], kept[1]["content"]
-    plain = raw["kind"] in ("story", "scene") and len(kept) == 2 and zlib.crc32(first.encode()) % 2 == 0
-    return dict(kind=raw["kind"], system=raw["system"], messages=kept, plain=plain,
-                held_out=zlib.crc32(request.encode()) % HELD_OUT_ONE_IN == 0)
+    plain = kind in STORIES and len(kept) == 2 and zlib.crc32(first.encode()) % 2 == 0
+    return kind, faults, dict(kind=kind, system=raw["system"], messages=kept, plain=plain,
+                              held_out=zlib.crc32(request.encode()) % HELD_OUT_ONE_IN == 0)
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--raw", required=True)
+    parser.add_argument("--tokenizer", required=True)
     parser.add_argument("--out", required=True)
     args = parser.parse_args()
-    read, kept, seen = Counter(), Counter(), set()
-    with open(args.raw) as raw, Pool() as pool, open(args.out, "w") as out:
-        lines = raw.readlines()
-        read.update(json.loads(line)["kind"] for line in lines)
-        for doc in pool.imap(document, lines, chunksize=512):
-            if doc is None:
-                continue
-            key = doc["messages"][0]["content"], doc["messages"][1]["content"][:80]
-            if key not in seen:
-                seen.add(key)
-                kept[doc["kind"]] += 1
-                out.write(json.dumps(doc) + "\n")
-    print("kept", {k: f"{kept[k]}/{read[k]}" for k in read}, flush=True)
+    read, mended, seen = Counter(), Counter(), set()
+    fell, alone = Counter(), Counter()                                # (kind, rule): first answers that broke it; no other
+    kept = defaultdict(list)                                          # kind: documents
+    with open(args.raw) as raw, Pool() as pool:
+        for kind, faults, doc in pool.imap(document, raw, chunksize=512):
+            read[kind] += 1
+            if doc:
+                beginning = doc["messages"][0]["content"], doc["messages"][1]["content"][:80]
+                if beginning in seen:
+                    doc, faults = None, ["seen before"]
+                seen.add(beginning)
+            fell.update((kind, rule) for rule in faults)
+            alone.update((kind, rule) for rule in faults if len(faults) == 1)
+            if doc:
+                mended[kind] += bool(faults)
+                kept[kind].append(doc)
+    with open(args.out, "w") as out:
+        out.writelines(json.dumps(doc) + "\n" for docs in kept.values() for doc in docs)
+
+    tok = Tokenizer.from_file(args.tokenizer)
+    for kind in read:
+        docs = kept[kind]
+        texts = [m["content"] for doc in docs for m in doc["messages"]]
+        tokens = sum(len(e.ids) for e in tok.encode_batch_fast(texts, add_special_tokens=False))
+        print(f"{kind}: kept {len(docs)} of {read[kind]} ({len(docs) / read[kind]:.0%}), {mended[kind]} of these cut short, "
+              f"{tokens / 1e6:.2f} M tokens; broken rules (alone): "
+              + ", ".join(f"{rule} {n} ({alone[k, rule]})" for (k, rule), n in fell.most_common() if k == kind), flush=True)
 
 
 if __name__ == "__main__":

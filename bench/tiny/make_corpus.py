@@ -8,7 +8,8 @@ step is one CUDA graph. Every POLL steps the host takes the finished slots, appe
 a new conversation.
 
 A model this small falls into loops, so each draw is corrected three ways before temperature and min-p: a token that
-would go on with a repeat of the answer loses LOOP per token of the repeat past the second; a plain word among the
+would go on with a repeat of the answer at a new word loses LOOP per token of the repeat past the second (inside a word it
+would spoil names); a plain word among the
 answer's last WINDOW tokens loses NOVELTY; and the end token gains with the length of the answer.
 Each line out: {"kind", "system", "messages": [{"role", "content"}, ...], "finished"}.
 """
@@ -29,7 +30,7 @@ POLL = 32
 TEMPERATURE, MIN_P = 0.8, 0.1
 LOOP, LONGEST_REPEAT = 1.5, 8
 NOVELTY, WINDOW = 0.25, 64
-ENDING, EXPECTED = 0.02, 90              # per token of an answer past its expected length
+ENDING, EXPECTED = 0.035, 90             # per token of an answer past its expected length
 
 
 def message(role: str, content: str) -> str:
@@ -61,6 +62,7 @@ class Slots:
         self.column = torch.zeros(49152, dtype=torch.int64, device=device)               # token -> column of the logits
         self.column[decoder.allowed] = torch.arange(len(decoder.allowed), device=device)
         self.novelty = NOVELTY * torch.tensor(decoder.plain_words, device=device)        # [A]
+        self.loop = LOOP * torch.tensor(decoder.word_starts, device=device)              # [A]
         self.at = torch.arange(length, device=device)
 
     def correct(self, logits: torch.Tensor) -> torch.Tensor:
@@ -75,7 +77,7 @@ class Slots:
             same = same & (self.tokens.roll(back + 1, 1) == last) & (self.at > self.given[:, None] + back)
             repeat += same
         excess = (repeat - 2).clamp(min=0)
-        logits.scatter_add_(1, torch.where(excess > 0, column, 0), -LOOP * excess.float())
+        logits.scatter_add_(1, torch.where(excess > 0, column, 0), -self.loop[column] * excess)
         logits[:, 0] = -1e9                                                              # END_OF_TEXT, the spare column
         logits[:, 1] += ENDING * (self.pos - self.given - EXPECTED).clamp(min=0)
         return logits

@@ -1,10 +1,10 @@
 """Take a corpus from one machine to another: compressed, in pieces of 15 MiB.
 
-    python pieces.py split --corpus corpus.jsonl --out pieces/ --limit 19     # MiB together
-    python pieces.py join --pieces pieces/ --corpus corpus.jsonl
+    python pieces.py split --corpus corpus1.jsonl --out pieces/ --limit 19     # MiB together
+    python pieces.py join --pieces pieces/ --corpus joined.jsonl
 
-The pieces, corpus.jsonl.xz.00 and so on, are one .xz file cut up. A corpus that would be larger than the limit loses
-conversations at random, in the file too.
+The pieces, corpus1.jsonl.xz.00 and so on, are one .xz file cut up, named after the corpus. A corpus that would be
+larger than the limit loses conversations at random, in the file too. `join` puts all corpora of a directory end to end.
 """
 import argparse
 import lzma
@@ -38,12 +38,12 @@ def split(corpus: Path, out: Path, limit: float):
         print(f"kept {keep} conversations: {len(packed) / MIB:.1f} MiB", flush=True)
     out.mkdir(parents=True, exist_ok=True)
     for n, start in enumerate(range(0, len(packed), PIECE)):
-        (out / f"corpus.jsonl.xz.{n:02d}").write_bytes(packed[start:start + PIECE])
+        (out / f"{corpus.name}.xz.{n:02d}").write_bytes(packed[start:start + PIECE])
 
 
 def join(pieces: Path, corpus: Path):
-    packed = b"".join(piece.read_bytes() for piece in sorted(pieces.glob("corpus.jsonl.xz.*")))
-    corpus.write_bytes(lzma.decompress(packed))
+    packed = b"".join(piece.read_bytes() for piece in sorted(pieces.glob("*.jsonl.xz.*")))
+    corpus.write_bytes(lzma.decompress(packed))             # .xz streams end to end, several corpora too
 
 
 def main():

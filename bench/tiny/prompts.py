@@ -531,7 +531,7 @@ SYSTEMS = lines("""
 FOLLOW_UPS = {"story": STORY_FOLLOW_UPS, "scene": STORY_FOLLOW_UPS, "question": QUESTION_FOLLOW_UPS,
               "talk": TALK_FOLLOW_UPS}
 GUIDES = {"story": STORY_GUIDE, "scene": SCENE_GUIDE, "question": QUESTION_GUIDE, "talk": TALK_GUIDE}
-SHARES = {"story": 0.62, "scene": 0.06, "question": 0.25, "talk": 0.07}
+SHARES = {"story": 0.80, "scene": 0.06, "question": 0.11, "talk": 0.03}
 MORE_TURNS = {"story": 0.12, "scene": 0.10, "question": 0.40, "talk": 0.60}
 
 

@@ -84,6 +84,7 @@ class Decoder:
         self.weights = load(reader, device, dtype)
         tokens = ascii_tokens(reader)
         self.allowed = torch.tensor(list(tokens), device=device)
+        self.word_starts = [t[0] == "Ġ" for t in tokens.values()]
         self.plain_words = [t[0] == "Ġ" and len(t) > 4 and t[1:].isalpha() and t[1:].islower() for t in tokens.values()]
         self.head = self.weights["embed"][self.allowed]
         cache = lambda: torch.zeros(slots, length, KV_HEADS, HEAD_DIM, device=device, dtype=dtype)

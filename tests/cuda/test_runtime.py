@@ -138,7 +138,8 @@ def test_a_prepared_launch_runs_with_the_arguments_it_holds(gpu):
 def test_temporaries_of_a_step_have_the_addresses_of_the_last_step(gpu, monkeypatch):
     def addresses():
         with gpu.step():
-            return [gpu.empty(shape, np.float32).address for shape in ((3,), (1000, 1000), (1,), (40 << 20,))]
+            arrays = [gpu.empty(shape, np.float32) for shape in ((3,), (1000, 1000), (1,), (40 << 20,))]
+            return [array.address for array in arrays]
 
     monkeypatch.setattr(gpu, "_use_arena", True)
     first = addresses()

@@ -63,7 +63,10 @@ def compile_kernel(specialized: Specialized, chip: str) -> Compiled:
         raise CompileError(f"{chip} is not a chip that vtlite compiles for; those are {', '.join(CHIPS)}")
     if not specialized.runs_on(chip):
         raise CompileError(f"{specialized.name} needs {specialized.kernel.needs}, {chip} was asked for")
-    mlir = _load_compiler()
+    try:
+        mlir = _load_compiler()
+    except CompileError as error:
+        raise CompileError(f"{specialized.name} is not compiled for {chip}, and {error}") from error
     try:
         module = _lower(specialized, _front_end_chip(specialized, chip))
         ptx = _let_grids_overlap(_to_ptx(mlir, module, chip, specialized), chip)

@@ -43,9 +43,11 @@ def launched_by_model(directory: Path) -> list[Specialized]:
         longest = min(engine.max_model_len, LONGEST)
         steps = [(seqs, 1, context) for seqs in DECODED for context in (100, longest)]
         steps += [(seqs, tokens, tokens) for seqs, tokens in PREFILLED if tokens <= longest]
+        runner = engine.loop.runner
+        runner._restore_kv([1], runner._kv_of([1]))                    # what a preempted request goes through
         for seqs, tokens, context in steps:
             for num_logprobs in (-1, 5):
-                engine.loop.runner.forward(_batch(seqs, tokens, context, engine.config.block_size, num_logprobs))
+                runner.forward(_batch(seqs, tokens, context, engine.config.block_size, num_logprobs))
     return recorder.launched
 
 

@@ -40,8 +40,6 @@ def select_wing(device: str) -> Wing:
         device = "cuda" if gpu_is_there() else "cpu"
     if device == "cuda":
         from vtlite.cuda import device as devices, ops
-        if os.environ.get("VTLITE_DEVICE") != "emulator":
-            log.warning("no whole model has been checked on a real GPU yet: compare answers with --device cpu before you trust them")
         from vtlite.cuda.lang import bf16
         try:
             return Wing(ops, np.dtype(bf16), devices.current())
