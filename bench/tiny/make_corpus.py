@@ -8,9 +8,9 @@ step is one CUDA graph. Every POLL steps the host takes the finished slots, appe
 a new conversation.
 
 A model this small falls into loops, so each draw is corrected three ways before temperature and min-p: a token that
-would go on with a repeat of the answer at a new word loses LOOP per token of the repeat past the second (inside a word it
-would spoil names); a plain word among the
-answer's last WINDOW tokens loses NOVELTY; and the end token gains with the length of the answer.
+begins a word and would go on with a repeat of the answer loses LOOP per token of the repeat past the second (within a
+word that would spoil names: Maurolea for Maurice); a plain word among the answer's last WINDOW tokens loses NOVELTY;
+and the end token gains with the length of the answer.
 Each line out: {"kind", "system", "messages": [{"role", "content"}, ...], "finished"}.
 """
 import argparse
