@@ -100,8 +100,7 @@ def about_the_asked(request: str, story: str) -> bool:
 
 def misspelt(request: str, story: str) -> bool:
     """A capitalised word begins like a name asked for and goes on otherwise: Maurolea for Maurice."""
-    names = asked_names(request)
-    starts = "|".join(name[:max(3, len(name) - 3)] for name in names if len(name) > 3)
+    starts = "|".join(name[:max(4, len(name) - 3)] for name in asked_names(request) if len(name) > 3)
     return bool(starts) and bool(set(re.findall(rf"\b(?:{starts})[a-z]*", story)) - set(re.findall("[A-Z][a-z]+", request)))
 
 
