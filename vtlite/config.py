@@ -121,6 +121,7 @@ class EngineConfig:
     kv_cache_bytes: int | None = None        # default: a quarter of the free memory, at most 4 GiB; on a GPU see below
     gpu_memory_utilization: float = 0.9      # of a GPU's memory, what weights, activations, states and KV cache may take
     enforce_eager: bool = False              # on a GPU, never replay a decode step as a graph
+    async_scheduling: bool = True            # on a GPU, launch a decode step before the tokens of the last one are read
     enable_prefix_caching: bool = True
     state_cache_bytes: int | None = None     # for recurrent states of cached prefixes; default: an eighth of what states may take
     scheduling_policy: str = "fcfs"          # fcfs | priority (lower number = earlier)

@@ -72,9 +72,9 @@ def fill_drawn(input_ids, drawn) -> None:
     current().launch(fill_drawn_kernel.specialize(), -(-input_ids.size // THREADS), input_ids, drawn, input_ids.size)
 
 
-def check_ids() -> None:
-    """DeviceError if an id was out of range since the last check. Waits for the device: call it after a step's results."""
-    row = int(current().faults.numpy()[0])
+def check_ids(row: int | None = None) -> None:
+    """DeviceError if an id was out of range since the last check: `row` is what device.faults held, read here if it is None."""
+    row = int(current().faults.numpy()[0]) if row is None else row
     if row:
         current().faults.fill(0)
         raise DeviceError(f"input_ids[{row - 1}] of an earlier step was outside the vocabulary; its output is meaningless")

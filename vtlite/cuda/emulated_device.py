@@ -95,6 +95,17 @@ class DeviceArray:
             raise DeviceError(f"{self} with strides {list(self.strides)} is not contiguous and cannot be {verb}")
 
 
+class Download:
+    """Bytes that came to the host at once; on a GPU they would be on their way."""
+
+    def __init__(self, array: DeviceArray):
+        self._bytes = array.numpy().reshape(-1).view(np.uint8)
+
+    def wait(self) -> np.ndarray:
+        """The bytes [nbytes] u8."""
+        return self._bytes
+
+
 class PreparedLaunch:
     """A launch to run() many times."""
 
@@ -162,6 +173,10 @@ class EmulatedDevice:
     def array(self, values: np.ndarray) -> DeviceArray:
         """A copy of a host array."""
         return self._array(values.shape, values.dtype, np.frombuffer(values.tobytes(), np.uint8).copy())
+
+    def start_download(self, array: DeviceArray) -> Download:
+        """The bytes of an array as they are now, for wait()."""
+        return Download(array)
 
     def prepare(self, specialized, grid, *arguments, shared: int | None = None) -> PreparedLaunch:
         """A launch to run() many times. `grid` is a number of blocks or a tuple; arrays and scalars follow the signature."""

@@ -22,7 +22,7 @@ from vtlite.cuda.driver import check, cu, initialise
 from vtlite.cuda.kernel import Specialized
 from vtlite.cuda.lang.primitive import chip_number
 from vtlite.cuda.launch import Graph, LoadedKernel, PreparedLaunch
-from vtlite.cuda.staging import Arena, PinnedRing
+from vtlite.cuda.staging import Arena, Download, PinnedPool, PinnedRing
 from vtlite.cuda.timeline import Timeline
 from vtlite.errors import DeviceError
 
@@ -49,6 +49,7 @@ class GpuDevice:
         self._arena, self._in_step, self._overlapping = Arena(), False, False
         self._use_arena = os.environ.get("VTLITE_NO_ARENA") != "1"      # compute-sanitizer sees arrays only if each is allocated
         self._ring: PinnedRing | None = None
+        self._pool = PinnedPool()
         self._graph: Graph | None = None
         self._timeline: Timeline | None = None
         self.faults = self.zeros((1,), np.uint32)
@@ -111,6 +112,10 @@ class GpuDevice:
         if host.nbytes:
             check(cu.cuMemcpyDtoHAsync(host.ctypes.data, address, host.nbytes, self.stream), "downloading")
         self.synchronize()
+
+    def start_download(self, array: DeviceArray) -> Download:
+        """Queue the copy of a contiguous array to the host; wait() of what it gives returns its bytes."""
+        return self._pool.download(array.address, array.nbytes, self.stream)
 
     @contextlib.contextmanager
     def step(self):

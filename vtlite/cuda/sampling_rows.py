@@ -68,6 +68,8 @@ def pack(sampling, vocab_size: int) -> tuple[np.ndarray, np.ndarray]:
         table[:, first], table[:, first + 1] = numbers & np.uint64(0xFFFFFFFF), numbers >> np.uint64(32)
 
     lists = [getattr(sampling, name) for name in _LISTS]
+    if not any(len(ragged.values) for ragged in lists):
+        return table, np.zeros(1, np.uint32)
     lengths = np.stack([np.diff(ragged.start_loc) for ragged in lists], axis=1)                   # [S, 5]
     ends = np.cumsum(lengths).reshape(size, len(lists))
     table[:, PROMPT : END] = ends - lengths

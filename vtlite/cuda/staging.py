@@ -1,4 +1,4 @@
-"""Memory with a plan: the arena of a step's temporaries, and the ring of pinned memory that uploads pass through."""
+"""Memory with a plan: the arena of a step's temporaries, and the pinned memory that uploads and downloads pass through."""
 
 import ctypes
 from bisect import bisect
@@ -105,3 +105,35 @@ class PinnedRing:
         check(cu.cuEventRecord(event, stream))
         self._in_flight.append((start, end, event))
         self._offset = -(-end // ALIGNMENT) * ALIGNMENT
+
+
+class PinnedPool:
+    """Page-locked memory that downloads arrive in while the host does other things."""
+
+    def __init__(self):
+        self._free: dict[int, list[int]] = {}               # bytes -> addresses
+
+    def download(self, source: int, nbytes: int, stream) -> "Download":
+        """Queue the copy of `nbytes` from a device address."""
+        size = 1 << max(nbytes - 1, ALIGNMENT - 1).bit_length()
+        addresses = self._free.setdefault(size, [])
+        address = addresses.pop() if addresses else int(check(cu.cuMemAllocHost(size), "page-locked memory for downloads"))
+        check(cu.cuMemcpyDtoHAsync(address, source, nbytes, stream), "downloading")
+        event = check(cu.cuEventCreate(cu.CUevent_flags.CU_EVENT_DISABLE_TIMING.value))
+        check(cu.cuEventRecord(event, stream))
+        return Download(addresses, address, nbytes, event)
+
+
+class Download:
+    """Bytes on their way to the host: wait() once, and they are there."""
+
+    def __init__(self, addresses: list[int], address: int, nbytes: int, event):
+        self._addresses, self._address, self._nbytes, self._event = addresses, address, nbytes, event
+
+    def wait(self) -> np.ndarray:
+        """The bytes [nbytes] u8."""
+        check(cu.cuEventSynchronize(self._event), "running kernels")
+        check(cu.cuEventDestroy(self._event))
+        found = np.frombuffer((ctypes.c_uint8 * self._nbytes).from_address(self._address), np.uint8).copy()
+        self._addresses.append(self._address)
+        return found

@@ -3,7 +3,7 @@
 T query tokens of S sequences lie one sequence after another, with no padding.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
 import numpy as np
@@ -119,6 +119,22 @@ def build(plan: Plan, block_size: int) -> Batch:
         sampled=sampled,
         prompt_rows=prompt_rows,
     )
+
+
+def following(batch: Batch, block_size: int) -> Batch:
+    """The decode step after one in which each request got its next token, before those tokens are known: input_ids are as they
+    were. Each request has a block for its next position."""
+    positions, table = batch.positions + 1, batch.block_table
+    entered = np.flatnonzero(positions % block_size == 0)                      # whose token is the first of a block
+    if len(entered):
+        width = max(table.shape[1], int(positions.max()) // block_size + 1)
+        table = np.zeros((len(table), width), table.dtype)
+        table[:, : batch.block_table.shape[1]] = batch.block_table
+        for i in entered:
+            table[i, positions[i] // block_size] = batch.sampled[i].block_ids[positions[i] // block_size]
+    slots = table[np.arange(len(table)), positions // block_size].astype(np.int64) * block_size + positions % block_size
+    return replace(batch, input_ids=batch.input_ids.copy(), positions=positions, seq_lens=batch.seq_lens + 1, block_table=table,
+                   slot_mapping=slots, sampling=replace(batch.sampling, positions=batch.sampling.positions + 1))
 
 
 def with_prompt_rows(batch: Batch) -> SamplingBatch:

@@ -2,11 +2,13 @@
 
 A decode step (every sequence has one generated token to compute) is recorded as a graph the first time a bucket of its sizes
 is met, and replayed from then on; all others are launched kernel by kernel. Sampling is part of either. What a token gets
-does not depend on which it was, nor on the bucket.
+does not depend on which it was, nor on the bucket. A step can be launched before the results of the last one are read.
 """
 
 import statistics
+from contextlib import nullcontext
 from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +30,7 @@ from vtlite.reference import Samples
 SHORTEST_CONTEXT = 256           # of a bucket; the others are powers of two above it
 FEWEST_VALUES = 64
 TOP_LOGPROBS = (-1, 0, 1, 5, 20)
+MOST_TO_OVERLAP = 8              # tokens of a step: with more, blocks that begin early crowd on the multiprocessors that are free first
 SAMPLED_AT_ONCE = 256            # rows: bounds the sampler's workspace
 
 
@@ -36,6 +39,15 @@ class DecodeStep:
 
     def __init__(self, inputs: StepInputs, buffer):
         self.inputs, self.buffer, self.graph = inputs, buffer, None
+
+
+class Launched(NamedTuple):
+    """A step on its way."""
+
+    batch: Batch
+    layout: Layout                   # of the results
+    results: Any                     # downloads
+    faults: Any
 
 
 class DeviceRunner(Caches):
@@ -97,6 +109,11 @@ class DeviceRunner(Caches):
     # steps
 
     def forward(self, batch: Batch) -> StepResult:
+        return self.read(self.launch(batch))
+
+    def launch(self, batch: Batch) -> "Launched":
+        """Queue a step and the download of its results. Tokens that the step launched before draws need not be known yet."""
+        self.device.make_current()
         sampling = with_prompt_rows(batch)
         table, values = pack(sampling, self.model.config.vocab_size)
         self._refer_to_drawn(batch)
@@ -110,7 +127,9 @@ class DeviceRunner(Caches):
         else:
             num_rows, num_logprobs = key[0], key[2]
             self._decode(key, batch, table, values)
-        return self._read(batch, num_rows, num_logprobs)
+        layout = _results(num_rows, max(num_logprobs, 0))
+        return Launched(batch, layout, self.device.start_download(self._results[: layout.nbytes]),
+                        self.device.start_download(self.device.faults))
 
     def _refer_to_drawn(self, batch: Batch) -> None:
         """Tokens that the last step drew are taken from where it left them on the device."""
@@ -120,15 +139,19 @@ class DeviceRunner(Caches):
                 batch.input_ids[batch.logits_indices[index]] = -1 - row
         self._drawn_rows = {request: int(index) for request, index in zip(batch.sampled, batch.sample_indices)}
 
+    def is_decode(self, batch: Batch) -> bool:
+        """Whether a step is the replay of a graph, or will be."""
+        num_seqs = len(batch.seq_lens)
+        return bool(not self._enforce_eager and not tap.is_open() and batch.is_generated.all()
+                    and num_seqs == len(batch.sampled) == len(batch.input_ids) == len(batch.logits_indices))
+
     def _bucket(self, batch: Batch, num_logprobs: int, num_values: int) -> tuple | None:
         """(sequences, context, logprobs, values) of the graph that fits a decode step; None if the step is none."""
-        num_seqs = len(batch.seq_lens)
-        if (self._enforce_eager or tap.is_open() or not batch.is_generated.all()
-                or not num_seqs == len(batch.sampled) == len(batch.input_ids) == len(batch.logits_indices)):
+        if not self.is_decode(batch):
             return None
         context = min(max(_power_of_two(int(batch.seq_lens.max())), SHORTEST_CONTEXT), self._max_model_len)
         top = next((n for n in TOP_LOGPROBS if n >= num_logprobs), num_logprobs)
-        return _bucket_of(num_seqs), context, min(top, self._most_logprobs), max(_power_of_two(num_values), FEWEST_VALUES)
+        return _bucket_of(len(batch.seq_lens)), context, min(top, self._most_logprobs), max(_power_of_two(num_values), FEWEST_VALUES)
 
     def _decode(self, key: tuple, batch: Batch, table: np.ndarray, values: np.ndarray) -> None:
         num_seqs, context, num_logprobs, num_values = self._last_key = key
@@ -155,7 +178,7 @@ class DeviceRunner(Caches):
         if self.states and is_generated is not None:
             delta_net = plan_step(host.query_start_loc, host.seq_lens, host.state_slots, is_generated).on(self.device)
         batch = SimpleNamespace(**vars(arrays), delta_net=delta_net, is_decode=False)              # the plan says it all
-        with self.device.overlapping():
+        with self.device.overlapping() if arrays.input_ids.size <= MOST_TO_OVERLAP else nullcontext():
             fill_drawn(batch.input_ids, self._drawn)
             logits = self.model.forward(batch, self.kv_cache, self.states)
             rows, top = len(logits), max(num_logprobs, 0)
@@ -165,11 +188,11 @@ class DeviceRunner(Caches):
                 out = Samples(**{name: array[part] for name, array in results.items()})
                 sample_rows(logits[part], batch.table[part], batch.values, num_logprobs, out=out)
 
-    def _read(self, batch: Batch, num_rows: int, num_logprobs: int) -> StepResult:
-        """The results of a step, on the host; `num_rows` as many rows as it had, padding included."""
-        layout = _results(num_rows, max(num_logprobs, 0))
-        everything = Samples(**vars(layout.views(self._results[: layout.nbytes].numpy())))
-        check_ids()
+    def read(self, step: "Launched") -> StepResult:
+        """Wait for a launched step: its results, on the host."""
+        everything = Samples(**vars(step.layout.views(step.results.wait())))
+        check_ids(int(step.faults.wait().view(np.uint32)[0]))
+        batch = step.batch
         samples = Samples(*(array[batch.sample_indices] for array in everything))
         prompt = tuple(array[batch.prompt_indices] for array in everything[2:]) if len(batch.prompt_indices) else None
         return StepResult(samples, prompt)

@@ -67,11 +67,13 @@ class Engine:
                               self.model.prefill_grid, num_cached_states)
         num_slots = 1 + max_num_seqs + num_cached_states                  # slot 0 is never handed out
         if wing.device is None:
-            runner = Runner(self.model, wing.ops, num_blocks, config.block_size, num_slots)
+            loop, runner = SyncLoop, Runner(self.model, wing.ops, num_blocks, config.block_size, num_slots)
         else:
+            from vtlite.engine.ahead_loop import AheadLoop
             from vtlite.engine.device_runner import DeviceRunner
             runner = DeviceRunner(self.model, wing, config, num_blocks, num_slots, max_num_batched_tokens, self.max_model_len)
-        self.loop = SyncLoop(scheduler, runner, self.tokenizer)
+            loop = AheadLoop if config.async_scheduling else SyncLoop
+        self.loop = loop(scheduler, runner, self.tokenizer)
 
     def _weights(self, wing: Wing, on_load) -> Weights | DummyWeights:
         """Where the model takes its weights from, and puts them."""

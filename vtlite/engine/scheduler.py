@@ -105,6 +105,11 @@ class Scheduler:
             self._admit_waiting(plan, budget)
         return plan
 
+    def advance(self, requests: list[Request]) -> None:
+        """Count one more token of each as computed: by a step that no plan was made for."""
+        for request in requests:
+            self._advance(request, 1)
+
     def _schedule_running(self, plan: Plan, budget: int) -> int:
         """Give each running request its next tokens; returns the budget that is left."""
         for request in list(self.running):

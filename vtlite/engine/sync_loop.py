@@ -50,10 +50,12 @@ class SyncLoop:
         return self.commit(batch, self.runner.forward(batch))
 
     def commit(self, batch: Batch, result: StepResult) -> list[Delta]:
-        """Append the drawn tokens, finish what is finished, free what it held."""
+        """Append the drawn tokens, finish what is finished, free what it held. Who was dropped meanwhile gets nothing."""
         self._collect_prompt_logprobs(batch, result)
-        deltas = []
+        deltas, running = [], set(self.scheduler.running)
         for row, request in enumerate(batch.sampled):
+            if request not in running:
+                continue
             first = request.num_output_tokens == 0
             delta = self._take(request, result.samples, row)
             if first:
