@@ -51,7 +51,8 @@ INSTRUCTION = set(                                                    # words of
 
 
 def repetitive(text: str) -> bool:
-    """A sentence twice, a four-word run too often, few distinct three-word runs, or one word over and over."""
+    """A sentence twice, a long word three times running, a four-word run too often, few distinct three-word runs, or one
+    word over and over."""
     sentences = [s.strip().lower() for s in re.split(r"[.!?\"]+", text) if len(s.split()) > 3]
     if len(set(sentences)) < len(sentences):
         return True
@@ -62,6 +63,8 @@ def repetitive(text: str) -> bool:
         return True
     fours = Counter(zip(words, words[1:], words[2:], words[3:]))
     threes = list(zip(words, words[1:], words[2:]))
+    if any(a == b == c and len(a) > 4 for a, b, c in threes):
+        return True
     return fours.most_common(1)[0][1] > MOST_FOURS or len(set(threes)) < DISTINCT_THREES * len(threes)
 
 
