@@ -13,7 +13,7 @@ from vtlite import reference
 from vtlite.cuda.device import current
 from vtlite.cuda.kernel import device, kernel
 from vtlite.cuda.lang import (bf16, bf16x2_high, bf16x2_low, consteval, cuda, f32, f32_to_bf16x2, fma, load_f32x4, load_u32x4,
-                              mul, ptr, select, store_u32x4, u32)
+                              mul, ptr, select, store_u32x4, u32, wait_for_earlier_grids)
 from vtlite.cuda.layout import need_contiguous, vectors_between_heads
 from vtlite.cuda.reduction import group_sum
 from vtlite.elementary import rsqrt, silu
@@ -100,10 +100,13 @@ def rms_norm_kernel(x, weight, y, eps, num_rows, heads, token_stride, head_strid
     tid = u32(cuda.threadIdx.x)
     row = u32(cuda.blockIdx.x) * u32(ROWS) + tid // u32(GROUP)
     start, first = first_vector(row, heads, token_stride, head_stride), tid & u32(GROUP - 1)
-    words = cuda.local.array((VECTORS, 4), u32)
+    words, weights = cuda.local.array((VECTORS, 4), u32), cuda.local.array((VECTORS, 4), u32)
     partial, total = cuda.shared.array(32, f32), f32(0)
+    for v in consteval(range(VECTORS)):                                    # all loads first; the weights while earlier grids end
+        weights[v, 0], weights[v, 1], weights[v, 2], weights[v, 3] = load_vector(weight, u32(0), first + u32(v * GROUP), first)
+    wait_for_earlier_grids()
     if row < num_rows:
-        for v in consteval(range(VECTORS)):                                # all loads first: 16 VECTORS bytes in flight
+        for v in consteval(range(VECTORS)):
             words[v, 0], words[v, 1], words[v, 2], words[v, 3] = load_vector(x, start, first + u32(v * GROUP), first)
         for v in consteval(range(VECTORS)):
             if first + u32(v * GROUP) < u32(HIDDEN // 8):
@@ -113,10 +116,9 @@ def rms_norm_kernel(x, weight, y, eps, num_rows, heads, token_stride, head_strid
     for v in consteval(range(VECTORS)):
         column = first + u32(v * GROUP)
         if row < num_rows and column < u32(HIDDEN // 8):
-            w0, w1, w2, w3 = load_u32x4(weight, column)
             store_u32x4(y, row * u32(HIDDEN // 8) + column,
-                        scaled(words[v, 0], w0, inverse), scaled(words[v, 1], w1, inverse),
-                        scaled(words[v, 2], w2, inverse), scaled(words[v, 3], w3, inverse))
+                        scaled(words[v, 0], weights[v, 0], inverse), scaled(words[v, 1], weights[v, 1], inverse),
+                        scaled(words[v, 2], weights[v, 2], inverse), scaled(words[v, 3], weights[v, 3], inverse))
 
 
 @kernel((ptr(bf16), ptr(bf16), ptr(bf16), ptr(bf16), ptr(bf16), f32, u32), threads=lambda GROUP, ROWS, **_: GROUP * ROWS,
