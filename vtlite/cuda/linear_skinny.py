@@ -37,10 +37,11 @@ TILES_T = (8, 16, 32, MOST_ROWS)
 TILES_N = (8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 96, 112, 128)
 MANY = 32                               # tokens from which warps have several groups of 8 outputs
 MOST_FOR_FEW = 64                       # TILE_N for fewer tokens
-LEAST_WARPS = 4
+LEAST_WARPS = 4                         # that multiply, if the tile can be split so
+FEW_OUTPUTS = 24                        # TILE_N up to which four more warps copy
 MOST_SUMS = 8                           # of 16 x 8, per warp: registers
 RING_BYTES = {False: 72 << 10, True: 96 << 10}      # by TILE_T >= MANY: three or two blocks of a multiprocessor fit beside each other
-MOST_STAGES = 18
+MOST_STAGES = 12
 MULTIPROCESSORS = 132                   # of an H200: on every chip launches have the shapes that suit it
 
 
@@ -63,10 +64,11 @@ def constants(tile_t: int, tile_n: int, gated: bool) -> dict:
     """The specialisation for a tile, with as deep a ring as fits."""
     warps_t, warps_n = warps(tile_t, tile_n, gated)
     ring_bytes = RING_BYTES[tile_t >= MANY]
-    row_bytes = 256 if 5 * (tile_t + tile_n) * 256 <= ring_bytes else 128 if tile_t >= MANY else 256
+    row_bytes = 128 if tile_t >= MANY and 5 * (tile_t + tile_n) * 256 > ring_bytes else 256
     stages = max(3, min(ring_bytes // ((tile_t + tile_n) * row_bytes), MOST_STAGES))
     return {"TILE_T": tile_t, "TILE_N": tile_n, "WARPS_T": warps_t, "WARPS_N": warps_n,
-            "COPIERS": LEAST_WARPS * (warps_t * warps_n < LEAST_WARPS), "ROW_BYTES": row_bytes, "STAGES": stages, "GATED": gated}
+            "COPIERS": 4 if tile_n <= FEW_OUTPUTS and warps_t * warps_n < LEAST_WARPS else 0,
+            "ROW_BYTES": row_bytes, "STAGES": stages, "GATED": gated}
 
 
 def chosen(T: int, N: int, gated: bool) -> dict:
@@ -204,6 +206,7 @@ def write(acc, y, bias, residual, T, N, flags):
 
 @kernel((ptr(bf16), ptr(bf16), ptr(bf16), ptr(bf16), ptr(u16), u32, u32, u32, u32), constants=CONSTANTS,
         threads=lambda WARPS_T, WARPS_N, COPIERS, **_: 32 * (WARPS_T * WARPS_N + COPIERS),
+        min_blocks=lambda WARPS_T, WARPS_N, COPIERS, **_: 2 if WARPS_T * WARPS_N + COPIERS <= 8 else 1,
         shared=lambda TILE_T, TILE_N, ROW_BYTES, STAGES, **_: STAGES * (TILE_T + TILE_N) * ROW_BYTES,
         prebuild=[constants(tile_t, tile_n, gated) for tile_t in TILES_T for gated in (False, True)
                   for tile_n in tiles(tile_t, gated)])
