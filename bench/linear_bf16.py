@@ -52,7 +52,7 @@ OTHERS = {                              # tokens -> layer -> changes of the cons
          Layer(248320, 5120): ({"COPIERS": 4}, {"WARPS_T": 2})},
     64: {Layer(17408, 5120): ({"COPIERS": 4},),
          Layer(5120, 17408): ({"COPIERS": 4}, {"WARPS_T": 2, "COPIERS": 4}),
-         Layer(248320, 5120): ({"WARPS_N": 2, "COPIERS": 4},)}}
+         Layer(248320, 5120): ({"COPIERS": 4},)}}
 FEW = {1: LAYERS, 16: list(OTHERS[1]), 32: LAYERS, 64: list(OTHERS[32])}        # tokens -> layers
 PREFILL = [Layer(*sizes) for sizes in ((17408, 5120), (5120, 17408), (5120, 5120), (4096, 4096), (1024, 5120))]
 MANY = (1024, 4096, 8192)

@@ -17,7 +17,7 @@ A chain's step takes about 33 cycles, 5.3 us for K = 5120; everything else is ar
 """
 
 from vtlite.cuda.kernel import device, kernel
-from vtlite.cuda.lang import (bf16, consteval, cp_async_16_or_zero, cp_async_commit, cp_async_wait, cuda, f32, lane_id,
+from vtlite.cuda.lang import (anew, bf16, consteval, cp_async_16_or_zero, cp_async_commit, cp_async_wait, cuda, f32, lane_id,
                               let_next_grid_begin, mma_m16n8k16_bf16, named_barrier_sync, prefetch_l2, ptr, shared_address, u16,
                               u32, wait_for_earlier_grids)
 from vtlite.cuda.linear_epilogue import write_gated, write_plain
@@ -101,6 +101,8 @@ def fill(slot, stage, x, weight, T, N, vectors):
     """Start copying a stage to a slot of the ring: the block's rows of W, then x's. What lies past T, N or K becomes zero;
     `vectors` of 8 elements make K."""
     thread = u32(cuda.threadIdx.x) - u32(32 * WARPS_T * WARPS_N * (COPIERS > 0))
+    if TILE_T >= MANY:
+        thread = anew(thread)                                           # addresses are not kept: registers are short
     own, chunk = thread // u32(ROW_BYTES // 16), thread % u32(ROW_BYTES // 16)
     at = stage * u32(ROW_BYTES // 16) + chunk
     first, outputs = u32(cuda.blockIdx.x) * u32(TILE_N // (1 + GATED)), u32(TILE_N // (1 + GATED))
@@ -120,8 +122,8 @@ def fill(slot, stage, x, weight, T, N, vectors):
 
 @device
 def fill_ring(ring, stages, x, weight, T, N, vectors):
-    stage = u32(0)
-    while stage < u32(STAGES):
+    stage, end = u32(0), anew(u32(STAGES))                              # unrolled, its instructions would take long to arrive
+    while stage < end:
         if stage <= stages:                                             # the one past the end is read, not used
             fill(ring + stage * u32((TILE_T + TILE_N) * ROW_BYTES), stage, x, weight, T, N, vectors)
         cp_async_commit()
