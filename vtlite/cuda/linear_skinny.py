@@ -40,7 +40,8 @@ MOST_FOR_FEW = 64                       # TILE_N for fewer tokens
 LEAST_WARPS = 4                         # that multiply, if the tile can be split so
 FEW_OUTPUTS = 24                        # TILE_N up to which four more warps copy
 MOST_SUMS = 8                           # of 16 x 8, per warp: registers
-RING_BYTES = {False: 72 << 10, True: 96 << 10}      # by TILE_T >= MANY: three or two blocks of a multiprocessor fit beside each other
+RING_BYTES = 72 << 10                   # three blocks of a multiprocessor fit beside each other
+MANY_RING_BYTES = 96 << 10              # two do
 MOST_STAGES = 12
 MULTIPROCESSORS = 132                   # of an H200: on every chip launches have the shapes that suit it
 
@@ -63,7 +64,7 @@ def warps(tile_t: int, tile_n: int, gated: bool) -> tuple[int, int]:
 def constants(tile_t: int, tile_n: int, gated: bool) -> dict:
     """The specialisation for a tile, with as deep a ring as fits."""
     warps_t, warps_n = warps(tile_t, tile_n, gated)
-    ring_bytes = RING_BYTES[tile_t >= MANY]
+    ring_bytes = MANY_RING_BYTES if tile_t >= MANY else RING_BYTES
     row_bytes = 128 if tile_t >= MANY and 5 * (tile_t + tile_n) * 256 > ring_bytes else 256
     stages = max(3, min(ring_bytes // ((tile_t + tile_n) * row_bytes), MOST_STAGES))
     return {"TILE_T": tile_t, "TILE_N": tile_n, "WARPS_T": warps_t, "WARPS_N": warps_n,
@@ -122,6 +123,7 @@ def fill(slot, stage, x, weight, T, N, vectors):
 
 @device
 def fill_ring(ring, stages, x, weight, T, N, vectors):
+    """Start copying the first STAGES stages, and wait for the first."""
     stage, end = u32(0), anew(u32(STAGES))                              # unrolled, its instructions would take long to arrive
     while stage < end:
         if stage <= stages:                                             # the one past the end is read, not used
@@ -133,7 +135,7 @@ def fill_ring(ring, stages, x, weight, T, N, vectors):
 
 @device
 def refill(slot, stage, stages, x, weight, T, N, vectors):
-    """A stage's slot takes the one STAGES later."""
+    """Start copying to the slot of a stage that all have read: the stage STAGES later, if there is one."""
     if stage + u32(STAGES) < stages:
         fill(slot, stage + u32(STAGES), x, weight, T, N, vectors)
     else:
@@ -143,6 +145,7 @@ def refill(slot, stage, stages, x, weight, T, N, vectors):
 
 @device
 def following(slot, ring):
+    """The slot after this one."""
     slot = slot + u32((TILE_T + TILE_N) * ROW_BYTES)
     if slot == ring + u32(STAGES * (TILE_T + TILE_N) * ROW_BYTES):
         slot = ring
