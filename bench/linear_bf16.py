@@ -1,14 +1,17 @@
 """Linear layers in bf16 on a GPU: how near few rows come to the copy ceiling, many rows to the tensor core's, and torch beside them.
 
-Rows, run by bench/gpu_checks.py: linear.bf16 (1 to 64 rows) and linear.bf16.prefill, for each shape as `linear` launches it, then
-with other constants of the kernels; peer.torch.linear if torch can be imported (torch.mv for one row). Weights are drawn on the
-device, in several sets where one would stay in L2. A row is ok if outputs of what was timed have the chain's bits.
+Rows, run by bench/gpu_checks.py: linear.bf16 and linear.silu_and_mul (up to 64 rows; by one launch after another, and
+overlapping_us with launches that overlap as they do in a model's step) and linear.bf16.prefill, for each shape as the op launches
+it, then, for some, with other constants of the kernels; peer.torch.linear if torch can be imported (torch.mv for one row; of
+silu_and_mul the product alone). Weights are drawn on the device, in several sets where one would stay in L2. A row is ok if
+outputs of what was timed have the chain's bits.
 
     python -m bench.linear_bf16 --chip sm_90a --out FOLDER          compiles the other constants' kernels, where there is a compiler
 """
 
 import sys
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,79 +20,114 @@ from bench.peers import graph_us
 from vtlite.cuda import linear_skinny, linear_tiled, linear_wgmma, sm_90
 from vtlite.cuda.kernel import Specialized
 from vtlite.cuda.lang import bf16, u16
-from vtlite.cuda.linear import linear
+from vtlite.cuda.linear import linear, linear_silu_and_mul
 from vtlite.cuda.timing import LARGER_THAN_L2, Ceilings, time_kernel
 from vtlite.cuda.uniform import uniform
 
-WEIGHTS = ((17408, 5120), (5120, 17408), (5120, 5120), (4096, 4096), (1024, 5120), (248320, 5120))       # N, K
-FEW = (1, 8, 16, 32, 64)
-TUNED = (1, 8)                           # rows at which other constants are tried
+
+class Layer(NamedTuple):
+    N: int                              # outputs
+    K: int
+    gated: bool = False
+
+
+LAYERS = [Layer(*sizes) for sizes in (
+    (1024, 5120), (17408, 5120),
+    (6144, 4096), (4096, 4096), (12288, 4096, True), (4096, 12288), (151936, 4096),                         # Qwen3-8B
+    (12352, 2560), (2560, 4096), (9216, 2560, True), (2560, 9216), (248320, 2560),                          # Qwen3.5-4B
+    (16480, 5120), (5120, 6144), (14336, 5120), (17408, 5120, True), (5120, 17408), (248320, 5120))]        # Qwen3.6-27B
+OTHERS = {                              # tokens -> layer -> changes of the constants that the op chooses
+    1: {Layer(1024, 5120): ({"COPIERS": 0}, {"COPIERS": 2}, {"STAGES": 6}, {"ROW_BYTES": 512, "STAGES": 6}, {"TILE_N": 16, "WARPS_N": 2}),
+        Layer(4096, 4096): ({"COPIERS": 4}, {"COPIERS": 2}, {"STAGES": 4}, {"WARPS_N": 2, "COPIERS": 2}),
+        Layer(12288, 4096, True): ({"COPIERS": 4}, {"STAGES": 3}, {"TILE_N": 96, "WARPS_N": 6}),
+        Layer(12352, 2560): ({"COPIERS": 4}, {"STAGES": 3}, {"STAGES": 7}, {"TILE_N": 96, "WARPS_N": 6, "STAGES": 6}),
+        Layer(17408, 5120, True): ({"COPIERS": 4}, {"STAGES": 3}, {"TILE_N": 64, "WARPS_N": 4, "STAGES": 4}),
+        Layer(5120, 17408): ({"COPIERS": 4}, {"STAGES": 9}, {"STAGES": 16}),
+        Layer(248320, 5120): ({"COPIERS": 4}, {"STAGES": 3}, {"WARPS_N": 4})},
+    32: {Layer(17408, 5120): ({"COPIERS": 4}, {"WARPS_T": 1, "COPIERS": 4}),
+         Layer(4096, 4096): ({"COPIERS": 4}, {"WARPS_T": 1, "WARPS_N": 4}),
+         Layer(12288, 4096, True): ({"COPIERS": 4}, {"WARPS_T": 1, "WARPS_N": 3, "COPIERS": 4}),
+         Layer(12352, 2560): ({"COPIERS": 4}, {"COPIERS": 4, "STAGES": 11}),
+         Layer(5120, 17408): ({"COPIERS": 4}, {"WARPS_T": 2, "WARPS_N": 1, "COPIERS": 4}, {"COPIERS": 4, "STAGES": 9}),
+         Layer(248320, 5120): ({"COPIERS": 4}, {"WARPS_T": 2})},
+    64: {Layer(17408, 5120): ({"COPIERS": 4},),
+         Layer(5120, 17408): ({"COPIERS": 4}, {"WARPS_T": 2, "COPIERS": 4}),
+         Layer(248320, 5120): ({"COPIERS": 4},)}}
+FEW = {1: LAYERS, 16: list(OTHERS[1]), 32: LAYERS, 64: list(OTHERS[32])}        # tokens -> layers
+PREFILL = [Layer(*sizes) for sizes in ((17408, 5120), (5120, 17408), (5120, 5120), (4096, 4096), (1024, 5120))]
 MANY = (1024, 4096, 8192)
-CHECKED = 16                             # outputs of each of four tokens
+CHECKED = 16                            # outputs of each of four tokens
 SEED = 7
 
 
 def checks(gpu) -> dict[str, list[Callable[[Ceilings], list[dict]]]]:
     """Group -> checks, as gpu_checks.groups has them."""
     return {
-        "linear.bf16": [lambda ceilings, T=T, N=N, K=K: measure(gpu, ceilings, "linear.bf16", T, N, K) for N, K in WEIGHTS for T in FEW],
-        "linear.bf16.prefill": [lambda ceilings, T=T, N=N, K=K: measure(gpu, ceilings, "linear.bf16.prefill", T, N, K)
-                                for N, K in WEIGHTS if N < 100_000 for T in MANY],
+        "linear.bf16": [lambda ceilings, T=T, layer=layer: measure(gpu, ceilings, T, layer)
+                        for T, layers in FEW.items() for layer in layers],
+        "linear.bf16.prefill": [lambda ceilings, T=T, layer=layer: measure(gpu, ceilings, T, layer) for layer in PREFILL for T in MANY],
     }
 
 
-def others(T: int, N: int) -> dict[str, Specialized]:
-    """Kernels with constants that `linear` does not choose for T rows and N outputs, by what is different."""
+def others(T: int, layer: Layer) -> dict[str, Specialized]:
+    """Kernels with constants that the op does not choose, by what is different."""
     if T > linear_skinny.MOST_ROWS:
         tiles = {"tile 128x256": linear_tiled.LARGE, "tile 128x256, 4 stages": linear_tiled.LARGE | {"STAGES": 4},
                  "tile 128x128": linear_tiled.MEDIUM, "tile 64x128": linear_tiled.SMALL}
         return ({name: linear_tiled.linear_tiled_kernel.specialize(**tile) for name, tile in tiles.items()}
                 | {f"wgmma 128x{tile['TILE_N']}": linear_wgmma.linear_wgmma_kernel.specialize(**tile)
                    for tile in (linear_wgmma.LARGE, linear_wgmma.SMALL)})
-    if T not in TUNED:
-        return {}
-    base = linear_skinny.chosen(T, N, 1)
-    warps, stages = base["WARPS"], base["STAGES"]
-    changes = {f"row {row}": {"ROW_BYTES": row, "STAGES": max(2, stages * 256 // row)} for row in (128, 512)}
-    changes |= {f"{n} stages": {"STAGES": n} for n in (stages * 2 // 3, stages * 3 // 2) if n >= 3}
-    changes |= {f"{n} warps": linear_skinny.constants(base["ROWS"], n, 1) for n in (warps // 2, warps + 1, 2 * warps) if 1 <= n <= 8}
-    return {name: linear_skinny.linear_skinny_kernel.specialize(**base | change) for name, change in changes.items()}
+    base = linear_skinny.chosen(T, layer.N, layer.gated)
+    return {", ".join(f"{name} {value}" for name, value in change.items()):
+            linear_skinny.linear_skinny_kernel.specialize(**base | change) for change in OTHERS.get(T, {}).get(layer, ())}
 
 
-def measure(gpu, ceilings: Ceilings, name: str, T: int, N: int, K: int) -> list[dict]:
-    num_bytes, flops = 2 * (N * K + T * K + T * N), 2 * T * N * K
-    sets = max(2, -(-LARGER_THAN_L2 // (2 * N * K)))
+def measure(gpu, ceilings: Ceilings, T: int, layer: Layer) -> list[dict]:
+    N, K, gated = layer
+    name = "linear.bf16.prefill" if T > linear_skinny.MOST_ROWS else "linear.silu_and_mul" if gated else "linear.bf16"
+    weight_rows = N * (1 + gated)
+    num_bytes, flops = 2 * (weight_rows * K + T * K + T * N), 2 * T * weight_rows * K
+    sets = max(2, -(-LARGER_THAN_L2 // (2 * weight_rows * K)))
     x, y = uniform((T, K), SEED, 0.0, 1.0), gpu.zeros((T, N), bf16)
-    weights = [uniform((N, K), SEED + 1 + i, 0.0, 0.05) for i in range(sets)]
+    weights = [uniform((weight_rows, K), SEED + 1 + i, 0.0, 0.05) for i in range(sets)]
+    tokens, outputs, expected = some_outputs(x, weights[0], layer)
 
-    def row(what: str, launch: Callable, **more) -> dict:
+    def row(what: str, launch: Callable) -> dict:
         y.fill(0xFF)
         launch(weights[0])
-        ok = is_right(x, weights[0], y)
-        us = time_kernel(gpu, [lambda weight=weight: launch(weight) for weight in weights])
+        found = np.concatenate([y[t : t + 1].numpy() for t in tokens])[:, outputs]
+        launches = [lambda weight=weight: launch(weight) for weight in weights]
+        us = time_kernel(gpu, launches)
+        made = {"name": name, "case": {"T": T, "N": N, "K": K, "what": what}, "us": round(us, 2)}
+        if T <= linear_skinny.MOST_ROWS:
+            with gpu.overlapping():
+                made["overlapping_us"] = round(time_kernel(gpu, launches), 2)
         bound, share = ceilings.share(us, num_bytes, flops)
-        return {"name": name, "case": {"T": T, "N": N, "K": K, "what": what}, "us": round(us, 2), "bytes": num_bytes, "flops": flops,
-                "bound": bound, "share": round(share, 4), "ok": ok}
+        return made | {"bytes": num_bytes, "flops": flops, "bound": bound, "share": round(share, 4),
+                       "ok": bool(np.array_equal(found, expected))}
 
-    rows = [row("linear", lambda weight: linear(x, weight, out=y))]
-    rows += [row(what, lambda weight, kernel=kernel: launch_with(gpu, kernel, x, weight, y)) for what, kernel in others(T, N).items()]
+    op = linear_silu_and_mul if gated else linear
+    rows = [row("linear", lambda weight: op(x, weight, out=y))]
+    rows += [row(what, lambda weight, kernel=kernel: launch_with(gpu, kernel, x, weight, y)) for what, kernel in others(T, layer).items()]
     return rows + torch_linear(x, weights, {"T": T, "N": N, "K": K})
 
 
 def launch_with(gpu, kernel: Specialized, x, weight, y) -> None:
-    (T, K), N, sizes = x.shape, len(weight), kernel.constants
-    grid = -(-N // (8 * sizes["WARPS"])) if "WARPS" in sizes else (-(-T // sizes["TILE_T"]), -(-N // sizes["TILE_N"]))
+    (T, K), N, sizes = x.shape, y.shape[1], kernel.constants
+    grid = -(-len(weight) // sizes["TILE_N"])
+    if T > linear_skinny.MOST_ROWS:
+        grid = -(-T // sizes["TILE_T"]), grid
     gpu.launch(kernel, grid, x, weight, weight, weight, y.view(u16), T, N, K, 0)
 
 
-def is_right(x, weight, y) -> bool:
-    """Some outputs, those at the edges among them, have the bits of the chain."""
-    (T, N), rng = y.shape, np.random.default_rng(SEED)
-    tokens, outputs = (sorted({0, n - 1, *rng.integers(0, n, k).tolist()}) for n, k in ((T, 2), (N, CHECKED - 2)))
+def some_outputs(x, weight, layer: Layer) -> tuple[list[int], list[int], np.ndarray]:
+    """Some tokens and outputs, those at the edges among them, and the bits of their chains."""
+    rng = np.random.default_rng(SEED)
+    tokens, outputs = (sorted({0, n - 1, *rng.integers(0, n, k).tolist()}) for n, k in ((len(x), 2), (layer.N, CHECKED - 2)))
     some_x = np.concatenate([x[t : t + 1].numpy() for t in tokens])
-    some_weight = np.concatenate([weight[n : n + 1].numpy() for n in outputs])
-    found = np.concatenate([y[t : t + 1].numpy() for t in tokens])[:, outputs]
-    return bool(np.array_equal(found, sm_90.linear(some_x, some_weight)))
+    weight_rows = outputs + [layer.N + n for n in outputs] * layer.gated
+    sums = sm_90.linear(some_x, np.concatenate([weight[n : n + 1].numpy() for n in weight_rows]))
+    return tokens, outputs, sm_90.silu_and_mul(sums) if layer.gated else sums
 
 
 def torch_linear(x, weights: list, case: dict) -> list[dict]:
@@ -115,7 +153,8 @@ def torch_linear(x, weights: list, case: dict) -> list[dict]:
 
 def launched() -> dict[Specialized, None]:
     """Every kernel with other constants that the rows need."""
-    return dict.fromkeys(kernel for N, _ in WEIGHTS for T in (*TUNED, *MANY[:1]) for kernel in others(T, N).values())
+    return dict.fromkeys(kernel for T, layers in [*FEW.items(), (MANY[0], PREFILL[:1])] for layer in layers
+                         for kernel in others(T, layer).values())
 
 
 if __name__ == "__main__":

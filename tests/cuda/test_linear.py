@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.cuda.conftest import DEVICES, marks
 from vtlite.cuda import linear as linear_room
-from vtlite.cuda import sm_90
+from vtlite.cuda import linear_skinny, sm_90
 from vtlite.cuda.activation import silu_and_mul
 from vtlite.cuda.emulated_device import EmulatedDevice
 from vtlite.cuda.lang import bf16, f32, u16
@@ -22,6 +22,7 @@ from vtlite.opspec import Trial, case_name
 LINEAR, PREFILL, GATED = SPECS
 COLUMNS = 24                            # of the outputs of real sizes, what is checked
 SMALL = 50_000                          # products
+SHARED_ON_EVERY_CHIP = 99 << 10         # bytes that a block may have
 
 
 def pytest_generate_tests(metafunc):
@@ -55,8 +56,9 @@ def test_the_gated_epilogue_composes_of_linear_and_silu_and_mul(device):
     assert np.array_equal(fused, silu_and_mul(linear(x, weight, bias)).numpy())
 
 
-SKINNY = [(linear_skinny_kernel, dict(zip(("ROWS", "WARPS", "CHAINS", "ROW_BYTES", "STAGES"), sizes)))
-          for sizes in ((8, 3, 1, 128, 2), (16, 2, 1, 512, 3), (32, 1, 1, 256, 5), (8, 2, 2, 256, 4), (16, 1, 2, 128, 3))]
+SKINNY = [(linear_skinny_kernel, dict(zip(linear_skinny.CONSTANTS, sizes)))
+          for sizes in ((8, 24, 1, 3, 0, 128, 2, False), (16, 16, 1, 2, 0, 512, 3, False), (8, 16, 1, 1, 2, 256, 4, True),
+                        (32, 24, 2, 1, 0, 256, 3, False), (32, 48, 1, 3, 1, 128, 3, True), (64, 16, 4, 1, 0, 128, 4, True))]
 TILED = [(kernel, dict(zip(("TILE_T", "TILE_N", "WARPS_T", "WARPS_N", "STAGES", "GATED"), sizes)))
          for kernel, *sizes in ((linear_tiled_kernel, 16, 32, 1, 2, 2, False), (linear_tiled_kernel, 32, 16, 2, 1, 3, False),
                                 (linear_tiled_kernel, 16, 32, 1, 2, 3, True), (linear_wgmma_kernel, 64, 32, 4, 1, 3, False),
@@ -67,16 +69,25 @@ TILED = [(kernel, dict(zip(("TILE_T", "TILE_N", "WARPS_T", "WARPS_N", "STAGES", 
 @given(st.sampled_from(SKINNY + TILED), st.integers(1, 32), st.integers(1, 40), st.integers(1, 40), st.integers(0, 99))
 def test_no_kernel_no_constant_of_one_and_no_size_changes_a_bit(launch, T, N, eighths, seed):
     (kernel, sizes), K, device = launch, 8 * eighths, EmulatedDevice()
+    gated = sizes["GATED"]
+    grid = -(-N * (1 + gated) // sizes["TILE_N"])
     if kernel is linear_skinny_kernel:
-        T, gated, grid = min(T, sizes["ROWS"]), sizes["CHAINS"] == 2, -(-N // (8 * sizes["WARPS"]))
+        T = min(T, sizes["TILE_T"])
     else:
-        gated = sizes["GATED"]
-        grid = -(-T // sizes["TILE_T"]), -(-N * (1 + gated) // sizes["TILE_N"])
+        grid = -(-T // sizes["TILE_T"]), grid
     host = LINEAR.make_inputs(np.random.default_rng(seed), T, N * (1 + gated), K)
     x, weight, y = device.array(host["x"]), device.array(host["weight"]), device.zeros((T, N), bf16 if gated else f32)
     device.launch(kernel.specialize(**sizes), grid, x, weight, weight, weight, y.view(u16), T, N, K, 0 if gated else OUT_F32)
     expected = sm_90.silu_and_mul(sm_90.linear(**host)) if gated else sm_90.linear(**host, out_dtype=f32)
     assert np.array_equal(y.numpy(), expected)
+
+
+@pytest.mark.parametrize("T", [1, 16, 17, 64])
+@pytest.mark.parametrize("N, gated", [(1, False), (1, True), (5120, False), (17408, True), (248320, False)])
+def test_every_shape_of_few_rows_gets_a_kernel_that_is_compiled_ahead_and_runs_on_every_chip(T, N, gated):
+    chosen = linear_skinny_kernel.specialize(**linear_skinny.chosen(T, N, gated))
+    assert chosen.constants["TILE_T"] >= T and chosen in linear_skinny_kernel.to_prebuild()
+    assert chosen.shared <= SHARED_ON_EVERY_CHIP
 
 
 def test_what_does_not_fit_is_refused_with_the_numbers(device):

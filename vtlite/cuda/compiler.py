@@ -235,13 +235,11 @@ def _keep_tensor_maps(llvm_ir: bytes, specialized: Specialized) -> bytes:
 
 
 def _let_grids_overlap(ptx: str, chip: str) -> str:
-    """From sm_90 on: as its first act a kernel lets the next grid begin, and unless it does so later itself
-    (wait_for_earlier_grids) waits for those before it. Both are idle where launches do not overlap."""
+    """From sm_90 on: as its first acts a kernel lets the next grid begin and waits for those before it, each unless it does so
+    later itself (let_next_grid_begin, wait_for_earlier_grids). Both are idle where launches do not overlap."""
     if chip_number(chip) < OLDEST_TO_OVERLAP:
         return ptx
-    acts = "\tgriddepcontrol.launch_dependents;\n"
-    if "griddepcontrol.wait" not in ptx:
-        acts += "\tgriddepcontrol.wait;\n"
+    acts = "".join(f"\t{act};\n" for act in ("griddepcontrol.launch_dependents", "griddepcontrol.wait") if act not in ptx)
     entry = ptx.index("{", ptx.index(".entry")) + 2
     return ptx[:entry] + acts + ptx[entry:]
 

@@ -52,8 +52,8 @@ def _launch(x, weight, bias, residual, y, gated: bool) -> None:
     _check(x, weight, bias, residual, y, N)
     device = current()
     if T <= MOST_ROWS:
-        constants = linear_skinny.chosen(T, N, 1 + gated)
-        kernel, grid = linear_skinny_kernel, -(-N // (8 * constants["WARPS"]))
+        kernel, constants = linear_skinny_kernel, linear_skinny.chosen(T, N, gated)
+        grid = -(-N * (1 + gated) // constants["TILE_N"])
     else:
         if WGMMA and device.chip == "sm_90a":
             kernel, constants = linear_wgmma_kernel, linear_wgmma.chosen(T, N, gated)

@@ -95,6 +95,15 @@ def wait_for_earlier_grids():
     """
 
 
+@primitive({"sm_80": "", "sm_90": "griddepcontrol.launch_dependents;"})
+def let_next_grid_begin():
+    """Once a thread of every block has called this, the next grid may begin (CUDA: cudaTriggerProgrammaticLaunchCompletion).
+
+    In device.overlapping() only; a kernel that never calls it does so as its first act. One that is bound by memory calls it
+    when its last loads are on their way: what the next grid reads before it waits then takes no bandwidth from them.
+    """
+
+
 @primitive("mov.u32 $0, %laneid;", outputs="i", pure=True)
 def lane_id():
     """This thread's lane of its warp, i32 0..31 (CUDA: %laneid)."""
