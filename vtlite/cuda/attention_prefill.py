@@ -23,7 +23,7 @@ STAGES = 2                       # tiles of keys and values in shared memory
 IN_REGISTERS = 128               # the largest head_dim whose queries stay in registers
 LAYOUT = ("HEAD_DIM", "ROW_BYTES", "BLOCK_SIZE", "THREADS", "COLUMNS", "HALVES", "SOFTCAP", "STAGES")
 # head_dim: threads per block and tiles in shared memory, for chips with more and with less of it
-TUNED = {64: [(128, 2)], 96: [(128, 2)], 128: [(128, 2)], 256: [(128, 2), (32, 2), (32, 1)]}
+TUNED = {64: [(128, 2)], 96: [(128, 2)], 128: [(256, 2), (128, 2)], 256: [(128, 2), (32, 2), (32, 1)]}
 
 
 def layouts(head_dim: int, block_size: int, softcap: bool) -> list[dict]:

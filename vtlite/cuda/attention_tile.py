@@ -34,6 +34,8 @@ BLOCK_SIZE = 16                  # of the cache, a multiple of 16
 THREADS = 128
 COLUMNS = 128                    # of o, that one warp computes: a multiple of 16
 HALVES = 2                       # 1 if only rows 0 to 7 are in use
+KEYS = TILE                      # those of a tile whose scores one warp computes: a multiple of 16
+PLANES = 2                       # copied at once: keys and values, or 1 of them
 SOFTCAP = False
 
 SIXTEEN = 16                     # keys copied at once: they lie in one block of the cache
@@ -68,6 +70,7 @@ def start_tile(target, kv, table, table_row, first, begin, end, head_start, toke
 
     Those outside [begin, end) become zeros. table_row: where the sequence's row of the block table starts. In 16-byte
     vectors: head_start from a token's start to the head's, token_stride from token to token, plane from keys to values.
+    With PLANES = 1 it is the keys alone, or the values alone if head_start has `plane` added.
     """
     whole = begin <= first and first + u32(TILE) <= end
     for part in consteval(range(TILE // SIXTEEN)):
@@ -85,19 +88,21 @@ def start_tile(target, kv, table, table_row, first, begin, end, head_start, toke
                 vector = source + row * token_stride + column
                 if whole:
                     cp_async_16(place, kv, vector)
-                    cp_async_16(place + u32(TILE * ROW_BYTES), kv, vector + plane)
+                    if PLANES == 2:
+                        cp_async_16(place + u32(TILE * ROW_BYTES), kv, vector + plane)
                 else:
                     valid = position + row - begin < end - begin
                     cp_async_16_or_zero(place, kv, vector, valid)
-                    cp_async_16_or_zero(place + u32(TILE * ROW_BYTES), kv, vector + plane, valid)
+                    if PLANES == 2:
+                        cp_async_16_or_zero(place + u32(TILE * ROW_BYTES), kv, vector + plane, valid)
 
 
 # -- scores
 
 @device
 def multiply_keys(q, keys, s):
-    """s [TILE / 8, 4] = q . k for fragments q [D / 16, 4] and the keys at a shared address."""
-    for n in consteval(range(TILE // 8)):
+    """s [KEYS / 8, 4] = q . k for fragments q [D / 16, 4] and the keys at a shared address."""
+    for n in consteval(range(KEYS // 8)):
         for i in consteval(range(4)):
             s[n, i] = f32(0)
     for k in consteval(range(HEAD_DIM // 16)):
@@ -107,7 +112,7 @@ def multiply_keys(q, keys, s):
 @device
 def multiply_keys_of_shared(queries, keys, s):
     """multiply_keys for 16 query rows at a shared address."""
-    for n in consteval(range(TILE // 8)):
+    for n in consteval(range(KEYS // 8)):
         for i in consteval(range(4)):
             s[n, i] = f32(0)
     for k in consteval(range(HEAD_DIM // 16)):
@@ -118,7 +123,7 @@ def multiply_keys_of_shared(queries, keys, s):
 @device
 def multiply_keys_step(a0, a1, a2, a3, keys, column, s):
     """Add to s the products of 16 elements, those from chunk `column` on."""
-    for n in consteval(range(TILE // 16)):
+    for n in consteval(range(KEYS // 16)):
         b0, b1, b2, b3 = fragments_b(keys, u32(16 * n), column, u32(ROW_BYTES))
         s[2 * n, 0], s[2 * n, 1], s[2 * n, 2], s[2 * n, 3] = mma_m16n8k16_bf16(
             a0, a1, a2, a3, b0, b1, s[2 * n, 0], s[2 * n, 1], s[2 * n, 2], s[2 * n, 3])
@@ -131,7 +136,7 @@ def multiply_keys_step(a0, a1, a2, a3, keys, column, s):
 @device
 def cap_scores(s, cap_scale):
     """The softcap: s becomes tanh(s cap_scale), in units of the cap."""
-    for n in consteval(range(TILE // 8)):
+    for n in consteval(range(KEYS // 8)):
         for i in consteval(range(2 * HALVES)):
             s[n, i] = tanh(mul(s[n, i], cap_scale))
 
