@@ -74,7 +74,7 @@ def _decode(q, kv, part: tuple, numbers: tuple, softcap: bool, group: int, chunk
     partial_o = current().empty((parts, chunks, num_heads, head_dim), f32)
     partial_ml = current().empty((parts, chunks, num_heads, 2), f32)
     layouts = attention_decode.layouts(head_dim, group, kv.shape[2], softcap)
-    layout = first_that_fits(layouts, attention_decode.shared_bytes, current().chip)
+    layout = first_that_fits(layouts, attention_decode.shared_bytes, attention_decode.STATIC_KIB, current().chip)
     blocks = current().num_sms * layout["BLOCKS"]
     current().launch(attention_decode_kernel.specialize(**layout), min(num_sequences * chunks * num_kv_heads, blocks),
                      q, kv, query_start_loc, seq_lens, block_table, partial_o, partial_ml, out, *numbers, num_sequences,
@@ -87,7 +87,8 @@ def _decode(q, kv, part: tuple, numbers: tuple, softcap: bool, group: int, chunk
 def _prefill(q, kv, part: tuple, numbers: tuple, softcap: bool, group: int, out) -> None:
     num_sequences, table_width = part[2].shape
     layouts = attention_prefill.layouts(q.shape[2], kv.shape[2], softcap)
-    kernel = attention_prefill_kernel.specialize(**first_that_fits(layouts, attention_prefill.shared_bytes, current().chip))
+    layout = first_that_fits(layouts, attention_prefill.shared_bytes, attention_prefill.STATIC_KIB, current().chip)
+    kernel = attention_prefill_kernel.specialize(**layout)
     tiles = len(q) * group // (kernel.threads // 2) + num_sequences                        # at most
     current().launch(kernel, (tiles, kv.shape[3]), q, kv, *part, out, *numbers, num_sequences, group, table_width,
                      vectors_between_tokens("q", q), kv.size // 16)

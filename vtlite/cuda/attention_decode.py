@@ -2,7 +2,8 @@
 
 An item is one chunk of one sequence and KV head; its rows are the query heads that share the KV head (`group`, at most 16).
 Keys and values of a tile are copied and used in turn. Each warp computes the scores of its share of the tile's keys, for all
-rows, and leaves them in shared memory; then every warp makes the weights of all keys and sums its share of o's columns.
+heads, and leaves them in shared memory; then every warp makes the weights of all keys and sums its share of o's columns. Keys
+are the 16 rows of the first product's MMA and heads its 8 columns, so that up to 8 heads fill it.
 Partial results: o [S, chunks, H, D] f32 and (m, l) [S, chunks, H, 2] f32; attention_merge joins them. Where no sequence can
 have more than one chunk (max_chunks = 1) there is nothing to merge: the rows of `out` are written here, zeros for padding.
 
@@ -14,22 +15,27 @@ Order: attention_tile.py. Bytes: 4 D per key and KV head, and (4 D + 8) group pe
 halves of tiles are in flight in each block, and the copies of the next item start while this one is computed.
 """
 
-from vtlite.cuda.attention_tile import (BLOCK_SIZE, CHUNK, HALVES, HEAD_DIM, INFINITY, KEYS, ROW_BYTES, SOFTCAP, THREADS, TILE,
-                                        add_values, begin_chunk, cap_scores, first_visible, hide_keys, join_references, joined,
-                                        multiply_keys, normalised, rescale, row_bytes, start_tile, weigh)
+from vtlite.cuda.attention_tile import (ATOM, BLOCK_SIZE, CHUNK, HALVES, HEAD_DIM, INFINITY, ROW_BYTES, SOFTCAP, THREADS, TILE,
+                                        add_values, begin_chunk, first_visible, hide_keys, join_references, joined, normalised,
+                                        rescale, row_bytes, start_tile, weigh)
 from vtlite.cuda.attention_work import MOST_SEQUENCES, add_up, sequence_of
 from vtlite.cuda.kernel import device, kernel
 from vtlite.cuda.lang import (as_u32, bf16, consteval, cp_async_commit, cp_async_wait, cuda, div, f32, f32_to_bf16x2, i32, i64,
-                              lane_id, load_shared_u32x4, load_u32, ptr, select, shared_address, store_shared_u32x4, store_u32,
-                              store_u32x2, u32, u32_as_f32)
+                              lane_id, load_u32, mma_m16n8k16_bf16, mul, ptr, select, shared_address, store_u32, store_u32x2,
+                              u32)
+from vtlite.cuda.tiles import fragment_a
+from vtlite.elementary import tanh
 
 STAGES = 4                       # tiles of keys, or of values, in shared memory
 BLOCKS = 3                       # per multiprocessor
 COLUMNS = 32                     # of o, per warp
+KEYS = 16                        # of a tile, whose scores one warp computes
 PLANES = 1                       # keys and values have their own stages
 
 TILES = CHUNK // TILE
 STEPS = 2 * TILES                # of a chunk: the keys and the values of each tile
+ROW_OF_SCORES = TILE + 8         # f32 in shared memory: 8 rows of 4 pairs then cover all banks
+STATIC_KIB = 8                   # shared memory besides the stages: scores and attention_work's starts
 LAYOUT = ("HEAD_DIM", "ROW_BYTES", "BLOCK_SIZE", "THREADS", "COLUMNS", "KEYS", "HALVES", "SOFTCAP", "PLANES", "STAGES", "BLOCKS")
 
 # head_dim: threads per block (a warp for 16, 32 or 64 keys of a tile), STAGES, BLOCKS; for chips with more and with less
@@ -44,9 +50,8 @@ def layouts(head_dim: int, group: int, block_size: int, softcap: bool) -> list[d
              "HALVES": 1 if group <= 8 else 2, "STAGES": stages, "BLOCKS": blocks} for threads, stages, blocks in TUNED[head_dim]]
 
 
-def shared_bytes(STAGES: int, ROW_BYTES: int, HALVES: int, **_) -> int:
-    """Keys and values, and a tile's scores."""
-    return STAGES * TILE * ROW_BYTES + HALVES * TILE * 32
+def shared_bytes(STAGES: int, ROW_BYTES: int, **_) -> int:
+    return STAGES * TILE * ROW_BYTES
 
 
 PREBUILT = [constants for head_dim in TUNED for group in (8, 16) for constants in layouts(head_dim, group, 16, False)]
@@ -73,39 +78,54 @@ def locate(item, starts, num_sequences, num_kv_heads, seq_lens, window):
 
 @device
 def load_queries(q, start, group, fragments):
-    """fragments [D / 16, 4] of the `group` rows from vector `start` on; rows beyond are zeros."""
+    """fragments [D / 16, HALVES, 2] of the `group` rows from vector `start` on; rows beyond are zeros."""
     row, word = u32(lane_id()) >> u32(2), u32(lane_id()) & u32(3)
-    for k in consteval(range(HEAD_DIM // 16)):
-        for i in consteval(range(4)):
-            fragments[k, i] = u32(0)
     for half in consteval(range(HALVES)):
+        for k in consteval(range(HEAD_DIM // 16)):
+            fragments[k, half, 0], fragments[k, half, 1] = u32(0), u32(0)
         if row + u32(8 * half) < group:
             first = (start + (row + u32(8 * half)) * u32(HEAD_DIM // 8)) * u32(4) + word
             for k in consteval(range(HEAD_DIM // 16)):
-                fragments[k, half] = load_u32(q, first + u32(8 * k))
-                fragments[k, half + 2] = load_u32(q, first + u32(8 * k + 4))
+                fragments[k, half, 0] = load_u32(q, first + u32(8 * k))
+                fragments[k, half, 1] = load_u32(q, first + u32(8 * k + 4))
 
 
 @device
-def store_scores(scores, s):
-    """s [KEYS / 8, 4] of this warp to shared memory. scores: the shared address of its first, plus 16 bytes per lane."""
-    for i in consteval(range(KEYS * HALVES // 16)):                                             # four in use at a time
-        store_shared_u32x4(scores + u32(512 * i),
-                           as_u32(s[4 * i // (2 * HALVES), 4 * i % (2 * HALVES)]),
-                           as_u32(s[(4 * i + 1) // (2 * HALVES), (4 * i + 1) % (2 * HALVES)]),
-                           as_u32(s[(4 * i + 2) // (2 * HALVES), (4 * i + 2) % (2 * HALVES)]),
-                           as_u32(s[(4 * i + 3) // (2 * HALVES), (4 * i + 3) % (2 * HALVES)]))
+def multiply_by_keys(q, keys, s):
+    """s [KEYS / 16, HALVES, 4] = k . q: 16 keys are the rows, 8 query heads the columns; keys: a shared address."""
+    for n in consteval(range(KEYS // 16)):
+        for half in consteval(range(HALVES)):
+            for i in consteval(range(4)):
+                s[n, half, i] = f32(0)
+    for k in consteval(range(HEAD_DIM // 16)):
+        for n in consteval(range(KEYS // 16)):
+            a0, a1, a2, a3 = fragment_a(keys + u32(k // 4 * ATOM), u32(16 * n), u32(2 * k % 8), u32(ROW_BYTES))
+            for half in consteval(range(HALVES)):
+                s[n, half, 0], s[n, half, 1], s[n, half, 2], s[n, half, 3] = mma_m16n8k16_bf16(
+                    a0, a1, a2, a3, q[k, half, 0], q[k, half, 1], s[n, half, 0], s[n, half, 1], s[n, half, 2], s[n, half, 3])
+
+
+@device
+def store_scores(scores, first_key, s, cap_scale):
+    """s [KEYS / 16, HALVES, 4] of the warp's keys, from first_key on, to scores [8 HALVES, TILE] in shared memory."""
+    key, head = first_key + (u32(lane_id()) >> u32(2)), (u32(lane_id()) & u32(3)) * u32(2)
+    for n in consteval(range(KEYS // 16)):
+        for half in consteval(range(HALVES)):
+            for i in consteval(range(4)):
+                score = s[n, half, i]
+                if SOFTCAP:
+                    score = tanh(mul(score, cap_scale))
+                scores[head + u32(8 * half + i % 2), key + u32(16 * n + i // 2 * 8)] = score
 
 
 @device
 def load_scores(scores, s):
-    """s [TILE / 8, 4] of the whole tile, what store_scores of all warps left."""
-    for i in consteval(range(TILE * HALVES // 16)):
-        s0, s1, s2, s3 = load_shared_u32x4(scores + u32(512 * i))
-        s[4 * i // (2 * HALVES), 4 * i % (2 * HALVES)] = u32_as_f32(s0)
-        s[(4 * i + 1) // (2 * HALVES), (4 * i + 1) % (2 * HALVES)] = u32_as_f32(s1)
-        s[(4 * i + 2) // (2 * HALVES), (4 * i + 2) % (2 * HALVES)] = u32_as_f32(s2)
-        s[(4 * i + 3) // (2 * HALVES), (4 * i + 3) % (2 * HALVES)] = u32_as_f32(s3)
+    """s [TILE / 8, 4] of the whole tile, with query heads as rows."""
+    row, key = u32(lane_id()) >> u32(2), (u32(lane_id()) & u32(3)) * u32(2)
+    for n in consteval(range(TILE // 8)):
+        for half in consteval(range(HALVES)):
+            for i in consteval(range(2)):
+                s[n, 2 * half + i] = scores[row + u32(8 * half), key + u32(8 * n + i)]
 
 
 @device
@@ -159,7 +179,9 @@ def attention_decode_kernel(q, kv, query_start_loc, seq_lens, block_table, parti
     add_up(starts, num_sequences)
     items = starts[num_sequences] * num_kv_heads
 
-    fragments, own = cuda.local.array(consteval((HEAD_DIM // 16, 4)), u32), cuda.local.array(consteval((KEYS // 8, 4)), f32)
+    scores = cuda.shared.array(consteval((8 * HALVES, ROW_OF_SCORES)), f32)
+    fragments = cuda.local.array(consteval((HEAD_DIM // 16, HALVES, 2)), u32)
+    own = cuda.local.array(consteval((KEYS // 16, HALVES, 4)), f32)
     s, p = cuda.local.array(consteval((TILE // 8, 4)), f32), cuda.local.array(consteval((TILE // 8, 2)), u32)
     m, l, o = cuda.local.array(2, f32), cuda.local.array(4, f32), cuda.local.array(consteval((COLUMNS // 8, 4)), f32)
     coming, item, step = u32(cuda.blockIdx.x), u32(cuda.blockIdx.x), u32(0)
@@ -167,7 +189,6 @@ def attention_decode_kernel(q, kv, query_start_loc, seq_lens, block_table, parti
     chunk, head, first, begin, end = u32(0), u32(0), u32(0), u32(0), u32(0)
     filling, reading, buffer_bytes = shared_address(buffers), shared_address(buffers), u32(TILE * ROW_BYTES)
     past_buffers = filling + buffer_bytes * u32(STAGES)
-    scores = past_buffers + u32(lane_id()) * u32(16)
     while item < items:                  # a step starts copying one half of a tile and computes the one STAGES - 1 steps before
         cp_async_wait(consteval(STAGES - 2))
         cuda.syncthreads()
@@ -195,10 +216,8 @@ def attention_decode_kernel(q, kv, query_start_loc, seq_lens, block_table, parti
             position = first + (part >> u32(1)) * u32(TILE)
             if position < end and begin < position + u32(TILE):
                 if part & u32(1) == u32(0):
-                    multiply_keys(fragments, reading + warp * u32(KEYS * ROW_BYTES), own)
-                    if SOFTCAP:
-                        cap_scores(own, cap_scale)
-                    store_scores(scores + warp * u32(HALVES * KEYS * 32), own)
+                    multiply_by_keys(fragments, reading + warp * u32(KEYS * ROW_BYTES), own)
+                    store_scores(scores, warp * u32(KEYS), own, cap_scale)
                 else:                            # the step between has met all warps
                     load_scores(scores, s)
                     if position < begin or end < position + u32(TILE):

@@ -20,6 +20,7 @@ from vtlite.cuda.lang import (as_u32, bf16, consteval, cp_async_16_or_zero, cp_a
 from vtlite.cuda.tiles import fragment_a, swizzled
 
 STAGES = 2                       # tiles of keys and values in shared memory
+STATIC_KIB = 1                   # shared memory besides: attention_work's starts
 IN_REGISTERS = 128               # the largest head_dim whose queries stay in registers
 LAYOUT = ("HEAD_DIM", "ROW_BYTES", "BLOCK_SIZE", "THREADS", "COLUMNS", "HALVES", "SOFTCAP", "STAGES")
 # head_dim: threads per block and tiles in shared memory, for chips with more and with less of it

@@ -34,7 +34,6 @@ BLOCK_SIZE = 16                  # of the cache, a multiple of 16
 THREADS = 128
 COLUMNS = 128                    # of o, that one warp computes: a multiple of 16
 HALVES = 2                       # 1 if only rows 0 to 7 are in use
-KEYS = TILE                      # those of a tile whose scores one warp computes: a multiple of 16
 PLANES = 2                       # copied at once: keys and values, or 1 of them
 SOFTCAP = False
 
@@ -45,9 +44,9 @@ ATOM = 128                       # bytes, eight chunks: the swizzle permutes wit
 SHARED_KIB = {"sm_80": 163, "sm_86": 99, "sm_89": 99, "sm_120": 99, "sm_121": 99}
 
 
-def first_that_fits(layouts: list[dict], shared_bytes, chip: str) -> dict:
-    """Of several layouts the first whose shared memory a chip has, with 1 KiB left for attention_work's starts."""
-    limit = SHARED_KIB.get(chip, 227) - 1 << 10
+def first_that_fits(layouts: list[dict], shared_bytes, static_kib: int, chip: str) -> dict:
+    """Of several layouts the first whose shared memory a chip has beside `static_kib`."""
+    limit = SHARED_KIB.get(chip, 227) - static_kib << 10
     return next(constants for constants in layouts if shared_bytes(**constants) <= limit)
 
 
@@ -101,8 +100,8 @@ def start_tile(target, kv, table, table_row, first, begin, end, head_start, toke
 
 @device
 def multiply_keys(q, keys, s):
-    """s [KEYS / 8, 4] = q . k for fragments q [D / 16, 4] and the keys at a shared address."""
-    for n in consteval(range(KEYS // 8)):
+    """s [TILE / 8, 4] = q . k for fragments q [D / 16, 4] and the keys at a shared address."""
+    for n in consteval(range(TILE // 8)):
         for i in consteval(range(4)):
             s[n, i] = f32(0)
     for k in consteval(range(HEAD_DIM // 16)):
@@ -112,7 +111,7 @@ def multiply_keys(q, keys, s):
 @device
 def multiply_keys_of_shared(queries, keys, s):
     """multiply_keys for 16 query rows at a shared address."""
-    for n in consteval(range(KEYS // 8)):
+    for n in consteval(range(TILE // 8)):
         for i in consteval(range(4)):
             s[n, i] = f32(0)
     for k in consteval(range(HEAD_DIM // 16)):
@@ -123,7 +122,7 @@ def multiply_keys_of_shared(queries, keys, s):
 @device
 def multiply_keys_step(a0, a1, a2, a3, keys, column, s):
     """Add to s the products of 16 elements, those from chunk `column` on."""
-    for n in consteval(range(KEYS // 16)):
+    for n in consteval(range(TILE // 16)):
         b0, b1, b2, b3 = fragments_b(keys, u32(16 * n), column, u32(ROW_BYTES))
         s[2 * n, 0], s[2 * n, 1], s[2 * n, 2], s[2 * n, 3] = mma_m16n8k16_bf16(
             a0, a1, a2, a3, b0, b1, s[2 * n, 0], s[2 * n, 1], s[2 * n, 2], s[2 * n, 3])
@@ -136,7 +135,7 @@ def multiply_keys_step(a0, a1, a2, a3, keys, column, s):
 @device
 def cap_scores(s, cap_scale):
     """The softcap: s becomes tanh(s cap_scale), in units of the cap."""
-    for n in consteval(range(KEYS // 8)):
+    for n in consteval(range(TILE // 8)):
         for i in consteval(range(2 * HALVES)):
             s[n, i] = tanh(mul(s[n, i], cap_scale))
 
