@@ -3,8 +3,8 @@
     python -m bench.gpu_checks --out FILE --only attention            the rows of this file are among those
     python -m bench.attention --out DIR --chip sm_90a        the cubins that they need, made without a GPU
 
-A variant is (threads, tiles in shared memory[, blocks per multiprocessor]), the first being what TUNED has: all must give the
-same bits. Rows are right if decoded tokens agree with the definition, and prefilled tokens with decoded ones bit for bit.
+A variant is what TUNED has: (threads, stages[, blocks per multiprocessor]), the first being the tuned one. All must give the same
+bits. Rows are right if decoded tokens agree with the definition, and prefilled tokens with decoded ones bit for bit.
 """
 
 import sys
@@ -25,9 +25,8 @@ DECODE, PREFILL = SPECS
 SHAPES = ((32, 8, 128), (24, 4, 256))                               # H, Hkv, D of Qwen3-8B and of Qwen3.6-27B
 DECODES = ((1, 8192), (32, 1024), (32, 8192), (1, 262144))          # sequences, keys
 PREFILLS = (4096, 16384)                                            # tokens
-DECODE_VARIANTS = {128: [(128, 3, 2), (128, 2, 3), (128, 6, 1), (64, 3, 2)],
-                   256: [(128, 3, 1), (128, 1, 3), (256, 3, 1), (64, 3, 1)]}
-PREFILL_VARIANTS = {128: [(128, 2), (128, 3), (256, 2), (64, 2)], 256: [(128, 2), (128, 1), (64, 2)]}
+DECODE_VARIANTS = {128: [(128, 4, 3), (128, 3, 4)], 256: [(128, 3, 2), (128, 2, 3), (64, 3, 2)]}
+PREFILL_VARIANTS = {128: [(256, 2), (128, 2)], 256: [(128, 2), (64, 2)]}
 
 
 @contextmanager

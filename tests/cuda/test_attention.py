@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from vtlite.cuda import attention, attention_arithmetic, device as devices
 from vtlite.cuda.attention import paged_attention
+from vtlite.cuda.attention_merge import AHEAD, attention_merge_kernel
 from vtlite.cuda.attention_tile import CHUNK, TILE
 from vtlite.cuda.lang import bf16, f32
 from vtlite.errors import DeviceError
@@ -93,11 +94,38 @@ def test_rows_are_independent_in_the_arithmetic(end, window, seed, data):
         assert np.array_equal(whole[row], attend(q[row : row + 1], [(0, end - count + row + 1, 1)])[0])
 
 
-def test_padding_rows_become_zeros(device):
+@pytest.mark.parametrize("width", [1, CHUNK // BLOCK_SIZE + 1])
+def test_padding_rows_become_zeros(device, width):
     rng = np.random.default_rng(1)
     cache = Cache(rng, [draw(rng, 2, 5, 1, 64)])
+    cache.block_table = np.resize(cache.block_table, (1, width))
     out = on(device, draw(rng, 3, 1, 64), cache.kv, cache.batch([(0, 5, 1), (0, 0, 1), (0, 0, 1)]), 0.125)
     assert out[0].any() and not out[1:].any()
+
+
+def test_one_chunk_has_the_same_bits_merged_and_not(device):
+    """The width of the block table alone says whether a longer context may be among the sequences."""
+    rng = np.random.default_rng(6)
+    cache = Cache(rng, [draw(rng, 2, 70, 1, 64)])
+    q, batch = draw(rng, 1, 2, 64), cache.batch([(0, 70, 1)])
+    alone = on(device, q, cache.kv, batch, 0.125)
+    batch.block_table = np.resize(batch.block_table, (1, CHUNK // BLOCK_SIZE + 1))
+    assert np.array_equal(on(device, q, cache.kv, batch, 0.125), alone)
+
+
+def test_many_chunks_are_joined_in_their_order(device):
+    """By attention_merge alone, over more chunks than it loads at once, some of which outweigh all before."""
+    rng, chunks, num_heads = np.random.default_rng(7), AHEAD + 3, 2
+    o, ml = rng.standard_normal((1, chunks, num_heads, 64), f32), np.empty((1, chunks, num_heads, 2), f32)
+    ml[..., 0], ml[..., 1] = rng.uniform(-20, 20, ml.shape[:-1]), rng.uniform(1, CHUNK, ml.shape[:-1])
+    total_m, total = np.full(num_heads, -np.inf, f32), np.zeros((num_heads, 65), f32)
+    for part in np.concatenate([o, ml], axis=-1)[0]:
+        total_m, total = attention_arithmetic.join(total_m, total, part[:, 64], part[:, [*range(64), 65]])
+    out = device.zeros((1, num_heads * 64), bf16)
+    arrays = map(device.array, (o, ml, np.array([0, 1]), np.array([(chunks - 1) * CHUNK + 1])))
+    device.launch(attention_merge_kernel.specialize(HEAD_DIM=64), (num_heads, 1), *arrays, out, attention.NO_WINDOW, chunks)
+    expected = attention_arithmetic.normalise(total)
+    assert np.array_equal(out.numpy().view(np.uint16).reshape(num_heads, 64), expected.view(np.uint16))
 
 
 def test_more_sequences_than_the_workspace_holds_go_in_several_launches(device, monkeypatch):

@@ -3,8 +3,9 @@
 q [T, H, D] bf16, kv [2, num_blocks, block_size, Hkv, D] bf16, o [T, H D] bf16; scores and sums in f32, weights in bf16.
 `batch`, masks and the softcap are vtlite/reference/attention.py's; its arrays lie on the device.
 
-Sequences with one new token go to attention_decode and attention_merge, those with more to attention_prefill; both use the
-arithmetic of attention_tile. Which of them has work is found on the device, from query_start_loc.
+Sequences with one new token go to attention_decode and, unless one chunk holds every context, to attention_merge, those with
+more to attention_prefill; both use the arithmetic of attention_tile. Which of them has work is found on the device, from
+query_start_loc.
 Order, per row: tiles of TILE keys within chunks of CHUNK keys, both cut at their absolute multiples, chunks joined in
 ascending order. It follows from position and window alone, so a token has the same bits in decode, in a whole prefill and in a
 chunked one, in any batch and any blocks. attention_arithmetic.py has it in NumPy.
@@ -69,22 +70,25 @@ def _decode(q, kv, part: tuple, numbers: tuple, softcap: bool, group: int, chunk
     """numbers: what scores are multiplied by, what they are multiplied by before the softcap, the window."""
     query_start_loc, seq_lens, block_table = part
     (_, num_heads, head_dim), num_sequences, num_kv_heads = q.shape, len(seq_lens), kv.shape[3]
-    partial_o = current().empty((num_sequences, chunks, num_heads, head_dim), f32)
-    partial_ml = current().empty((num_sequences, chunks, num_heads, 2), f32)
+    parts = num_sequences if chunks > 1 else 0
+    partial_o = current().empty((parts, chunks, num_heads, head_dim), f32)
+    partial_ml = current().empty((parts, chunks, num_heads, 2), f32)
     layouts = attention_decode.layouts(head_dim, group, kv.shape[2], softcap)
-    kernel = attention_decode_kernel.specialize(**first_that_fits(layouts, attention_decode.shared_bytes, current().chip))
-    blocks = current().num_sms * attention_decode.TUNED[head_dim][0][2]
-    current().launch(kernel, min(num_sequences * chunks * num_kv_heads, blocks),
-                     q, kv, query_start_loc, seq_lens, block_table, partial_o, partial_ml, *numbers, num_sequences,
+    layout = first_that_fits(layouts, attention_decode.shared_bytes, attention_decode.STATIC_KIB, current().chip)
+    blocks = current().num_sms * layout["BLOCKS"]
+    current().launch(attention_decode_kernel.specialize(**layout), min(num_sequences * chunks * num_kv_heads, blocks),
+                     q, kv, query_start_loc, seq_lens, block_table, partial_o, partial_ml, out, *numbers, num_sequences,
                      num_kv_heads, group, block_table.shape[1], chunks, vectors_between_tokens("q", q), kv.size // 16)
-    current().launch(attention_merge_kernel.specialize(HEAD_DIM=head_dim), (num_heads, num_sequences),
-                     partial_o, partial_ml, query_start_loc, seq_lens, out, numbers[-1], chunks)
+    if chunks > 1:
+        current().launch(attention_merge_kernel.specialize(HEAD_DIM=head_dim), (num_heads, num_sequences),
+                         partial_o, partial_ml, query_start_loc, seq_lens, out, numbers[-1], chunks)
 
 
 def _prefill(q, kv, part: tuple, numbers: tuple, softcap: bool, group: int, out) -> None:
     num_sequences, table_width = part[2].shape
     layouts = attention_prefill.layouts(q.shape[2], kv.shape[2], softcap)
-    kernel = attention_prefill_kernel.specialize(**first_that_fits(layouts, attention_prefill.shared_bytes, current().chip))
+    layout = first_that_fits(layouts, attention_prefill.shared_bytes, attention_prefill.STATIC_KIB, current().chip)
+    kernel = attention_prefill_kernel.specialize(**layout)
     tiles = len(q) * group // (kernel.threads // 2) + num_sequences                        # at most
     current().launch(kernel, (tiles, kv.shape[3]), q, kv, *part, out, *numbers, num_sequences, group, table_width,
                      vectors_between_tokens("q", q), kv.size // 16)

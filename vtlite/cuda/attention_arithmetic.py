@@ -52,9 +52,19 @@ def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, ends: np.ndarray, scale:
             s[(positions < begins[:, None]) | (positions >= ends[:, None])] = -np.inf
             p, factor, m = _weigh(s, m, scale_log2)
             o = _chain_over_keys(p, columns[:, positions], mul(o, factor[:, None]))
-        joined = np.maximum(total_m, m)
-        factors = softmax_exp2(total_m - _finite(joined)), softmax_exp2(m - _finite(joined))
-        total, total_m = fma(o, factors[1][:, None], mul(total, factors[0][:, None])), joined
+        total_m, total = join(total_m, total, m, o)
+    return normalise(total)
+
+
+def join(total_m: np.ndarray, total: np.ndarray, m: np.ndarray, o: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """References [R] and sums [R, D + 1] of the chunks before, and of the next one -> those of all."""
+    joined = np.maximum(total_m, m)
+    factors = softmax_exp2(total_m - _finite(joined)), softmax_exp2(m - _finite(joined))
+    return joined, fma(o, factors[1][:, None], mul(total, factors[0][:, None]))
+
+
+def normalise(total: np.ndarray) -> np.ndarray:
+    """O / L of sums [R, D + 1] -> [R, D] bf16."""
     return (mul(total[:, :-1], div(f32(1), total[:, -1:])) + f32(0)).astype(ml_dtypes.bfloat16)
 
 

@@ -1,45 +1,57 @@
 """Attention of sequences with one new token: every chunk of keys on its own, the partial results to global memory
 
 An item is one chunk of one sequence and KV head; its rows are the query heads that share the KV head (`group`, at most 16).
-Each warp computes the scores of all rows and keys and a part of o's columns, so warps meet only to take the next tile.
-Partial results: o [S, chunks, H, D] f32 and (m, l) [S, chunks, H, 2] f32; attention_merge joins them.
+Keys and values of a tile are copied and used in turn. Each warp computes the scores of its share of the tile's keys, for all
+heads, and leaves them in shared memory; then every warp makes the weights of all keys and sums its share of o's columns. Keys
+are the 16 rows of the first product's MMA and heads its 8 columns, so that up to 8 heads fill it.
+Partial results: o [S, chunks, H, D] f32 and (m, l) [S, chunks, H, 2] f32; attention_merge joins them. Where no sequence can
+have more than one chunk (max_chunks = 1) there is nothing to merge: the rows of `out` are written here, zeros for padding.
 
 How many items there are stands in device memory, and a launch in a graph must not depend on it: a fixed number of blocks, as
 many as fit on the GPU, go through the items in strides. A grid of the most items a graph may meet would launch a block for
 every chunk of the longest context (a thousand times too many for short ones).
 
-Order: attention_tile.py. Bytes: 4 D per key and KV head, and (4 D + 8) group per chunk written. Bound by memory: up to
-STAGES - 1 tiles are in flight, and the copies of the next item start while this one is computed.
+Order: attention_tile.py. Bytes: 4 D per key and KV head, and (4 D + 8) group per chunk written. Bound by memory: STAGES - 1
+halves of tiles are in flight in each block, and the copies of the next item start while this one is computed.
 """
 
-from vtlite.cuda.attention_tile import (BLOCK_SIZE, CHUNK, HALVES, HEAD_DIM, ROW_BYTES, SOFTCAP, THREADS, TILE, add_values,
-                                        begin_chunk, cap_scores, first_visible, hide_keys, multiply_keys, rescale, row_bytes,
-                                        start_tile, weigh)
+from vtlite.cuda.attention_tile import (ATOM, BLOCK_SIZE, CHUNK, HALVES, HEAD_DIM, INFINITY, ROW_BYTES, SOFTCAP, THREADS, TILE,
+                                        add_values, begin_chunk, first_visible, hide_keys, join_references, joined, normalised,
+                                        rescale, row_bytes, start_tile, weigh)
 from vtlite.cuda.attention_work import MOST_SEQUENCES, add_up, sequence_of
 from vtlite.cuda.kernel import device, kernel
-from vtlite.cuda.lang import (as_u32, bf16, consteval, cp_async_commit, cp_async_wait, cuda, f32, i32, i64, lane_id, load_u32,
-                              ptr, shared_address, store_u32x2, u32)
+from vtlite.cuda.lang import (as_u32, bf16, consteval, cp_async_commit, cp_async_wait, cuda, div, f32, f32_to_bf16x2, i32, i64,
+                              lane_id, load_u32, mma_m16n8k16_bf16, mul, ptr, select, shared_address, store_u32, store_u32x2,
+                              u32)
+from vtlite.cuda.tiles import fragment_a
+from vtlite.elementary import tanh
 
-STAGES = 3                       # tiles of keys and values in shared memory
+STAGES = 4                       # tiles of keys, or of values, in shared memory
+BLOCKS = 3                       # per multiprocessor
 COLUMNS = 32                     # of o, per warp
+KEYS = 16                        # of a tile, whose scores one warp computes
+PLANES = 1                       # keys and values have their own stages
 
 TILES = CHUNK // TILE
-STAGE_BYTES = 2 * TILE           # times ROW_BYTES
-LAYOUT = ("HEAD_DIM", "ROW_BYTES", "BLOCK_SIZE", "THREADS", "COLUMNS", "HALVES", "SOFTCAP", "STAGES")
+STEPS = 2 * TILES                # of a chunk: the keys and the values of each tile
+ROW_OF_SCORES = TILE + 8         # f32 in shared memory: 8 rows of 4 pairs then cover all banks
+STATIC_KIB = 8                   # shared memory besides the stages: scores and attention_work's starts
+LAYOUT = ("HEAD_DIM", "ROW_BYTES", "BLOCK_SIZE", "THREADS", "COLUMNS", "KEYS", "HALVES", "SOFTCAP", "PLANES", "STAGES", "BLOCKS")
 
-# head_dim: threads per block, tiles in shared memory, blocks per multiprocessor; for chips with more and with less of it
-TUNED = {64: [(64, 4, 3)], 96: [(96, 3, 2)], 128: [(128, 3, 2)], 256: [(128, 3, 1), (128, 2, 1), (128, 1, 1)]}
+# head_dim: threads per block (a warp for 16, 32 or 64 keys of a tile), STAGES, BLOCKS; for chips with more and with less
+# shared memory
+TUNED = {64: [(64, 8, 3)], 96: [(64, 5, 2)], 128: [(128, 4, 3)], 256: [(128, 3, 2), (128, 2, 1)]}
 
 
 def layouts(head_dim: int, group: int, block_size: int, softcap: bool) -> list[dict]:
     """The constants for these shapes, in order of preference."""
     return [{"HEAD_DIM": head_dim, "ROW_BYTES": row_bytes(head_dim), "BLOCK_SIZE": block_size, "SOFTCAP": softcap,
-             "THREADS": threads, "STAGES": stages, "COLUMNS": head_dim * 32 // threads, "HALVES": 1 if group <= 8 else 2}
-            for threads, stages, _ in TUNED[head_dim]]
+             "THREADS": threads, "COLUMNS": head_dim * 32 // threads, "KEYS": TILE * 32 // threads, "PLANES": 1,
+             "HALVES": 1 if group <= 8 else 2, "STAGES": stages, "BLOCKS": blocks} for threads, stages, blocks in TUNED[head_dim]]
 
 
 def shared_bytes(STAGES: int, ROW_BYTES: int, **_) -> int:
-    return STAGES * STAGE_BYTES * ROW_BYTES
+    return STAGES * TILE * ROW_BYTES
 
 
 PREBUILT = [constants for head_dim in TUNED for group in (8, 16) for constants in layouts(head_dim, group, 16, False)]
@@ -66,16 +78,54 @@ def locate(item, starts, num_sequences, num_kv_heads, seq_lens, window):
 
 @device
 def load_queries(q, start, group, fragments):
-    """fragments [D / 16, 4] of the `group` rows from vector `start` on; rows beyond are zeros."""
+    """fragments [D / 16, HALVES, 2] of the `group` rows from vector `start` on; rows beyond are zeros."""
     row, word = u32(lane_id()) >> u32(2), u32(lane_id()) & u32(3)
-    for half in consteval(range(2)):
+    for half in consteval(range(HALVES)):
         for k in consteval(range(HEAD_DIM // 16)):
-            fragments[k, half], fragments[k, half + 2] = u32(0), u32(0)
+            fragments[k, half, 0], fragments[k, half, 1] = u32(0), u32(0)
         if row + u32(8 * half) < group:
             first = (start + (row + u32(8 * half)) * u32(HEAD_DIM // 8)) * u32(4) + word
             for k in consteval(range(HEAD_DIM // 16)):
-                fragments[k, half] = load_u32(q, first + u32(8 * k))
-                fragments[k, half + 2] = load_u32(q, first + u32(8 * k + 4))
+                fragments[k, half, 0] = load_u32(q, first + u32(8 * k))
+                fragments[k, half, 1] = load_u32(q, first + u32(8 * k + 4))
+
+
+@device
+def multiply_by_keys(q, keys, s):
+    """s [KEYS / 16, HALVES, 4] = k . q: 16 keys are the rows, 8 query heads the columns; keys: a shared address."""
+    for n in consteval(range(KEYS // 16)):
+        for half in consteval(range(HALVES)):
+            for i in consteval(range(4)):
+                s[n, half, i] = f32(0)
+    for k in consteval(range(HEAD_DIM // 16)):
+        for n in consteval(range(KEYS // 16)):
+            a0, a1, a2, a3 = fragment_a(keys + u32(k // 4 * ATOM), u32(16 * n), u32(2 * k % 8), u32(ROW_BYTES))
+            for half in consteval(range(HALVES)):
+                s[n, half, 0], s[n, half, 1], s[n, half, 2], s[n, half, 3] = mma_m16n8k16_bf16(
+                    a0, a1, a2, a3, q[k, half, 0], q[k, half, 1], s[n, half, 0], s[n, half, 1], s[n, half, 2], s[n, half, 3])
+
+
+@device
+def store_scores(scores, first_key, s, cap_scale):
+    """s [KEYS / 16, HALVES, 4] of the warp's keys, from first_key on, to scores [8 HALVES, TILE] in shared memory."""
+    key, head = first_key + (u32(lane_id()) >> u32(2)), (u32(lane_id()) & u32(3)) * u32(2)
+    for n in consteval(range(KEYS // 16)):
+        for half in consteval(range(HALVES)):
+            for i in consteval(range(4)):
+                score = s[n, half, i]
+                if SOFTCAP:
+                    score = tanh(mul(score, cap_scale))
+                scores[head + u32(8 * half + i % 2), key + u32(16 * n + i // 2 * 8)] = score
+
+
+@device
+def load_scores(scores, s):
+    """s [TILE / 8, 4] of the whole tile, with query heads as rows."""
+    row, key = u32(lane_id()) >> u32(2), (u32(lane_id()) & u32(3)) * u32(2)
+    for n in consteval(range(TILE // 8)):
+        for half in consteval(range(HALVES)):
+            for i in consteval(range(2)):
+                s[n, 2 * half + i] = scores[row + u32(8 * half), key + u32(8 * n + i)]
 
 
 @device
@@ -93,74 +143,99 @@ def store_partial(partial_o, partial_ml, row_start, group, first_column, m, l, o
                 store_u32x2(partial_ml, row, as_u32(m[half]), as_u32(l[2 * half]))
 
 
-@kernel((ptr(bf16), ptr(bf16), ptr(i64), ptr(i64), ptr(i32), ptr(f32), ptr(f32), f32, f32, *[u32] * 8),
-        threads=lambda THREADS, **_: THREADS, constants=LAYOUT, shared=shared_bytes, prebuild=PREBUILT)
-def attention_decode_kernel(q, kv, query_start_loc, seq_lens, block_table, partial_o, partial_ml, scale_log2, cap_scale, window,
-                            num_sequences, num_kv_heads, group, table_width, max_chunks, q_stride, plane):
+@device
+def store_rows(out, row_start, group, first_column, is_padding, m, l, o):
+    """This warp's columns of the rows of `out`, for the only chunk of a sequence: with attention_merge's operations."""
+    lane = u32(lane_id())
+    for half in consteval(range(HALVES)):
+        head = (lane >> u32(2)) + u32(8 * half)
+        if head < group:
+            _, nothing, factor = join_references(f32(-INFINITY), m[half])
+            inverse = select(is_padding, f32(0), div(f32(1), joined(f32(0), nothing, l[2 * half], factor)))
+            for n in consteval(range(COLUMNS // 8)):
+                column = (first_column + u32(n)) * u32(4) + (lane & u32(3))                     # in pairs
+                low, high = joined(f32(0), nothing, o[n, 2 * half], factor), joined(f32(0), nothing, o[n, 2 * half + 1], factor)
+                store_u32(out, (row_start + head) * u32(HEAD_DIM // 2) + column,
+                          f32_to_bf16x2(normalised(low, inverse), normalised(high, inverse)))
+
+
+@kernel((ptr(bf16), ptr(bf16), ptr(i64), ptr(i64), ptr(i32), ptr(f32), ptr(f32), ptr(bf16), f32, f32, *[u32] * 8),
+        threads=lambda THREADS, **_: THREADS, min_blocks=lambda BLOCKS, **_: BLOCKS, constants=LAYOUT, shared=shared_bytes,
+        prebuild=PREBUILT)
+def attention_decode_kernel(q, kv, query_start_loc, seq_lens, block_table, partial_o, partial_ml, out, scale_log2, cap_scale,
+                            window, num_sequences, num_kv_heads, group, table_width, max_chunks, q_stride, plane):
     """window: keys that a query sees, itself included. group: query heads per KV head. In vectors: q_stride from token to token,
     plane from keys to values."""
     starts, buffers = cuda.shared.array(consteval(MOST_SEQUENCES + 1), u32), cuda.shared.array(0, u32)
-    tid, grid = u32(cuda.threadIdx.x), u32(cuda.gridDim.x)
-    first_column = (tid >> u32(5)) * u32(COLUMNS // 8)
+    tid, warp, grid = u32(cuda.threadIdx.x), u32(cuda.threadIdx.x) >> u32(5), u32(cuda.gridDim.x)
+    first_column = warp * u32(COLUMNS // 8)
     sequence = tid
     while sequence < num_sequences:
-        starts[sequence + 1] = chunks_of(query_start_loc, seq_lens, sequence, window)
+        pieces = chunks_of(query_start_loc, seq_lens, sequence, window)
+        if max_chunks == u32(1) and query_start_loc[sequence + 1] - query_start_loc[sequence] == 1:
+            pieces = u32(1)                      # padding is written here too
+        starts[sequence + 1] = pieces
         sequence = sequence + u32(THREADS)
     add_up(starts, num_sequences)
     items = starts[num_sequences] * num_kv_heads
 
-    fragments = cuda.local.array(consteval((HEAD_DIM // 16, 4)), u32)
+    scores = cuda.shared.array(consteval((8 * HALVES, ROW_OF_SCORES)), f32)
+    fragments = cuda.local.array(consteval((HEAD_DIM // 16, HALVES, 2)), u32)
+    own = cuda.local.array(consteval((KEYS // 16, HALVES, 4)), f32)
     s, p = cuda.local.array(consteval((TILE // 8, 4)), f32), cuda.local.array(consteval((TILE // 8, 2)), u32)
     m, l, o = cuda.local.array(2, f32), cuda.local.array(4, f32), cuda.local.array(consteval((COLUMNS // 8, 4)), f32)
     coming, item, step = u32(cuda.blockIdx.x), u32(cuda.blockIdx.x), u32(0)
     next_first, next_begin, next_end, next_sequence, next_head = u32(0), u32(0), u32(0), u32(0), u32(0)
     chunk, head, first, begin, end = u32(0), u32(0), u32(0), u32(0), u32(0)
-    filling, reading, buffer_bytes = shared_address(buffers), shared_address(buffers), u32(STAGE_BYTES * ROW_BYTES)
+    filling, reading, buffer_bytes = shared_address(buffers), shared_address(buffers), u32(TILE * ROW_BYTES)
     past_buffers = filling + buffer_bytes * u32(STAGES)
-    while item < items:                          # a step starts copying one tile and computes the one STAGES - 1 steps before
-        cp_async_wait(consteval(max(STAGES - 2, 0)))
+    while item < items:                  # a step starts copying one half of a tile and computes the one STAGES - 1 steps before
+        cp_async_wait(consteval(STAGES - 2))
         cuda.syncthreads()
-        tile = step & u32(TILES - 1)
-        if tile == u32(0) and coming < items:
+        part = step & u32(STEPS - 1)
+        if part == u32(0) and coming < items:
             next_sequence, next_head, next_chunk, next_first, next_begin, next_end = locate(
                 coming, starts, num_sequences, num_kv_heads, seq_lens, window)
-        position = next_first + tile * u32(TILE)
+        position = next_first + (part >> u32(1)) * u32(TILE)
         if coming < items and position < next_end and next_begin < position + u32(TILE):
             start_tile(filling, kv, block_table, next_sequence * table_width, position, next_begin, next_end,
-                       next_head * u32(HEAD_DIM // 8), num_kv_heads * u32(HEAD_DIM // 8), plane)
+                       next_head * u32(HEAD_DIM // 8) + (part & u32(1)) * plane, num_kv_heads * u32(HEAD_DIM // 8), plane)
         cp_async_commit()
-        if STAGES == 1:
-            cp_async_wait(0)
-            cuda.syncthreads()
         filling = filling + buffer_bytes
         if filling == past_buffers:
             filling = shared_address(buffers)
-        if tile == u32(TILES - 1):
+        if part == u32(STEPS - 1):
             coming = coming + grid
         step = step + u32(1)
         if step >= u32(STAGES):
-            tile = (step - u32(STAGES)) & u32(TILES - 1)
-            if tile == u32(0):
+            part = (step - u32(STAGES)) & u32(STEPS - 1)
+            if part == u32(0):
                 sequence, head, chunk, first, begin, end = locate(item, starts, num_sequences, num_kv_heads, seq_lens, window)
                 load_queries(q, u32(query_start_loc[sequence]) * q_stride + head * group * u32(HEAD_DIM // 8), group, fragments)
                 begin_chunk(m, l, o)
-            position = first + tile * u32(TILE)
+            position = first + (part >> u32(1)) * u32(TILE)
             if position < end and begin < position + u32(TILE):
-                multiply_keys(fragments, reading, s)
-                if SOFTCAP:
-                    cap_scores(s, cap_scale)
-                if position < begin or end < position + u32(TILE):
-                    for half in consteval(range(HALVES)):
-                        hide_keys(s, position, begin, end - begin, half)
-                factor0, factor1 = weigh(s, p, m, scale_log2, 0), f32(1)
-                if HALVES == 2:
-                    factor1 = weigh(s, p, m, scale_log2, 1)
-                rescale(o, l, factor0, factor1)
-                add_values(p, reading + u32(TILE * ROW_BYTES), first_column, o, l)
+                if part & u32(1) == u32(0):
+                    multiply_by_keys(fragments, reading + warp * u32(KEYS * ROW_BYTES), own)
+                    store_scores(scores, warp * u32(KEYS), own, cap_scale)
+                else:                            # the step between has met all warps
+                    load_scores(scores, s)
+                    if position < begin or end < position + u32(TILE):
+                        for half in consteval(range(HALVES)):
+                            hide_keys(s, position, begin, end - begin, half)
+                    factor0, factor1 = weigh(s, p, m, scale_log2, 0), f32(1)
+                    if HALVES == 2:
+                        factor1 = weigh(s, p, m, scale_log2, 1)
+                    rescale(o, l, factor0, factor1)
+                    add_values(p, reading, first_column, o, l)
             reading = reading + buffer_bytes
             if reading == past_buffers:
                 reading = shared_address(buffers)
-            if tile == u32(TILES - 1):
-                store_partial(partial_o, partial_ml, ((sequence * max_chunks + chunk) * num_kv_heads + head) * group, group,
-                              first_column, m, l, o)
+            if part == u32(STEPS - 1):
+                if max_chunks == u32(1):
+                    row_start = (u32(query_start_loc[sequence]) * num_kv_heads + head) * group
+                    store_rows(out, row_start, group, first_column, end == u32(0), m, l, o)
+                else:
+                    row_start = ((sequence * max_chunks + chunk) * num_kv_heads + head) * group
+                    store_partial(partial_o, partial_ml, row_start, group, first_column, m, l, o)
                 item = item + grid

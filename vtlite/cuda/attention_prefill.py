@@ -20,10 +20,11 @@ from vtlite.cuda.lang import (as_u32, bf16, consteval, cp_async_16_or_zero, cp_a
 from vtlite.cuda.tiles import fragment_a, swizzled
 
 STAGES = 2                       # tiles of keys and values in shared memory
+STATIC_KIB = 1                   # shared memory besides: attention_work's starts
 IN_REGISTERS = 128               # the largest head_dim whose queries stay in registers
 LAYOUT = ("HEAD_DIM", "ROW_BYTES", "BLOCK_SIZE", "THREADS", "COLUMNS", "HALVES", "SOFTCAP", "STAGES")
 # head_dim: threads per block and tiles in shared memory, for chips with more and with less of it
-TUNED = {64: [(128, 2)], 96: [(128, 2)], 128: [(128, 2)], 256: [(128, 2), (32, 2), (32, 1)]}
+TUNED = {64: [(128, 2)], 96: [(128, 2)], 128: [(256, 2), (128, 2)], 256: [(128, 2), (32, 2), (32, 1)]}
 
 
 def layouts(head_dim: int, block_size: int, softcap: bool) -> list[dict]:

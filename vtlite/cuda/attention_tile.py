@@ -34,6 +34,7 @@ BLOCK_SIZE = 16                  # of the cache, a multiple of 16
 THREADS = 128
 COLUMNS = 128                    # of o, that one warp computes: a multiple of 16
 HALVES = 2                       # 1 if only rows 0 to 7 are in use
+PLANES = 2                       # copied at once: keys and values, or 1 of them
 SOFTCAP = False
 
 SIXTEEN = 16                     # keys copied at once: they lie in one block of the cache
@@ -43,9 +44,9 @@ ATOM = 128                       # bytes, eight chunks: the swizzle permutes wit
 SHARED_KIB = {"sm_80": 163, "sm_86": 99, "sm_89": 99, "sm_120": 99, "sm_121": 99}
 
 
-def first_that_fits(layouts: list[dict], shared_bytes, chip: str) -> dict:
-    """Of several layouts the first whose shared memory a chip has, with 1 KiB left for attention_work's starts."""
-    limit = SHARED_KIB.get(chip, 227) - 1 << 10
+def first_that_fits(layouts: list[dict], shared_bytes, static_kib: int, chip: str) -> dict:
+    """Of several layouts the first whose shared memory a chip has beside `static_kib`."""
+    limit = SHARED_KIB.get(chip, 227) - static_kib << 10
     return next(constants for constants in layouts if shared_bytes(**constants) <= limit)
 
 
@@ -68,6 +69,7 @@ def start_tile(target, kv, table, table_row, first, begin, end, head_start, toke
 
     Those outside [begin, end) become zeros. table_row: where the sequence's row of the block table starts. In 16-byte
     vectors: head_start from a token's start to the head's, token_stride from token to token, plane from keys to values.
+    With PLANES = 1 it is the keys alone, or the values alone if head_start has `plane` added.
     """
     whole = begin <= first and first + u32(TILE) <= end
     for part in consteval(range(TILE // SIXTEEN)):
@@ -85,11 +87,13 @@ def start_tile(target, kv, table, table_row, first, begin, end, head_start, toke
                 vector = source + row * token_stride + column
                 if whole:
                     cp_async_16(place, kv, vector)
-                    cp_async_16(place + u32(TILE * ROW_BYTES), kv, vector + plane)
+                    if PLANES == 2:
+                        cp_async_16(place + u32(TILE * ROW_BYTES), kv, vector + plane)
                 else:
                     valid = position + row - begin < end - begin
                     cp_async_16_or_zero(place, kv, vector, valid)
-                    cp_async_16_or_zero(place + u32(TILE * ROW_BYTES), kv, vector + plane, valid)
+                    if PLANES == 2:
+                        cp_async_16_or_zero(place + u32(TILE * ROW_BYTES), kv, vector + plane, valid)
 
 
 # -- scores

@@ -220,6 +220,18 @@ def _conv_outputs(S: int, C: int, T: int | None = None) -> dict:
     return {"y": ((S if T is None else T, C), bf16), "conv_state": ((S + 1, 3, C), bf16)}
 
 
+# What roundings inside may add, of the largest value in a row of o (over V) or of the state (over V).
+#
+# DECODE_ROUNDING: 16 roundings of f32. e^g multiplies the relative error of f32 in g, two or three roundings, by |g|, which rows
+# that fade have up to 10; delta is a sum of K = 128 products in chains of 16 and 8, and the row's own two roundings come on top.
+# Found at S = 1 to 128 and Hv = 6 to 48: up to 2^-21.4.
+#
+# PREFILL_ROUNDING: a product of the tensor core takes an f32 factor (S, R, D, T, B) as the sum of two bf16, short of it by up
+# to 2^-17 of itself, and four such products follow one another. These are shares of the sums' terms: a row where they cancel, or
+# whose k or q.k are all small, is up to ten times smaller than them. Roundings do not add up over chunks: between them the state
+# is f32, and it forgets old ones as fast as old tokens. Found at 70 to 32,768 tokens: up to 2^-15.1.
+DECODE_ROUNDING, PREFILL_ROUNDING = 2.0**-20, 2.0**-14
+
 _SMALL, _TINY = {"Hk": 1, "Hv": 1, "K": 64, "V": 32}, {"Hk": 4, "Hv": 8, "K": 64, "V": 64}
 _DIMS = {"Hk": 2, "Hv": 6, "K": 128, "V": 128}
 
@@ -238,11 +250,12 @@ SPECS = (
            gpu_cases=[{"S": 3, **_TINY}, {"S": 63, **_DIMS}], bench_cases=[],        # bench/gdn.py has them
            make_inputs=_decode_inputs, outputs=_delta_rule_outputs,
            reference=_of_step(_delta_rule), launch=_launched(decode, "state", False),
-           num_bytes=lambda S, Hv, K, V, **_: 8 * S * Hv * K * V, in_place={"state": "state"}),
+           num_bytes=lambda S, Hv, K, V, **_: 8 * S * Hv * K * V, in_place={"state": "state"},
+           intermediate=DECODE_ROUNDING),
     OpSpec("gdn.prefill", cases=[{"T": 3, "S": 1, **_SMALL}],
            gpu_cases=[{"T": 500, "S": 3, **_TINY}, {"T": 300, "S": 2, **_DIMS}],
            bench_cases=[], make_inputs=_prefill_inputs, outputs=_delta_rule_outputs, reference=_of_plan(_delta_rule),
            launch=_launched(prefill, "state", True),
            num_bytes=lambda T, Hk, Hv, K, V, **_: 2 * T * (2 * Hk * K + 2 * Hv * V),
-           in_place={"state": "state"}, intermediate=2.0**-16),
+           in_place={"state": "state"}, intermediate=PREFILL_ROUNDING),
 )
