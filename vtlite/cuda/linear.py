@@ -23,7 +23,7 @@ from vtlite.cuda.linear_wgmma import linear_wgmma_kernel
 from vtlite.errors import DeviceError
 from vtlite.opspec import OpSpec
 
-WGMMA = False                           # many rows on Hopper by linear_wgmma.py: once its bits have been seen equal on a GPU
+WGMMA = True                            # many rows on Hopper by linear_wgmma.py; by linear_tiled.py they get the same bits
 CHAIN_ROUNDING = 128                    # tolerance, in units of 2^-22 of a row's largest value
 
 

@@ -10,7 +10,7 @@ of x in shared memory; its warps, WARPS_T along the tokens and WARPS_N along the
 A chain's step takes about 33 cycles, 5.3 us for K = 5120; everything else is arranged to hide behind it or behind memory:
  * STAGES - 1 pieces are in flight at any time. A multiprocessor's share of 4.8 TB/s is 36 bytes per ns; at 700 ns that is
    25 KB that must be on their way, the rings of a multiprocessor hold about three times as much.
- * While the grids before this one end, L2 fetches the first pieces; once the last piece is on its way the next grid does so.
+ * Once the last piece is on its way the next grid may begin. (That it had L2 fetch its first pieces meanwhile made steps slower.)
  * Fragments are read two pairs of steps before their use, so that no step waits for shared memory.
  * With many tokens the bound is shared memory, 128 bytes per cycle: a warp with as many outputs as tokens reads least.
  * Where few warps multiply, COPIERS more warps copy for them: a chain's next step need not wait for a copy's addresses.
@@ -18,8 +18,7 @@ A chain's step takes about 33 cycles, 5.3 us for K = 5120; everything else is ar
 
 from vtlite.cuda.kernel import device, kernel
 from vtlite.cuda.lang import (anew, bf16, consteval, cp_async_16_or_zero, cp_async_commit, cp_async_wait, cuda, f32, lane_id,
-                              let_next_grid_begin, mma_m16n8k16_bf16, named_barrier_sync, prefetch_l2, ptr, shared_address, u16,
-                              u32, wait_for_earlier_grids)
+                              let_next_grid_begin, mma_m16n8k16_bf16, named_barrier_sync, ptr, shared_address, u16, u32)
 from vtlite.cuda.linear_epilogue import write_gated, write_plain
 from vtlite.cuda.tiles import fragment_a, fragments_two_steps, swizzled
 
@@ -81,20 +80,6 @@ def chosen(T: int, N: int, gated: bool) -> dict:
         return -(-blocks // MULTIPROCESSORS) * (tile_n + tile_t)
 
     return constants(tile_t, min(tiles(tile_t, gated), key=copied), gated)
-
-
-@device
-def prefetch(weight, N, vectors):
-    """Have L2 fetch the block's rows of W for the first STAGES stages, a line of 128 bytes per thread at once."""
-    threads = 32 * (WARPS_T * WARPS_N + COPIERS)
-    for i in consteval(range(-(-TILE_N * STAGES * ROW_BYTES // (128 * 32 * (WARPS_T * WARPS_N + COPIERS))))):
-        line = u32(cuda.threadIdx.x) + u32(i * threads)
-        row = line // u32(STAGES * ROW_BYTES // 128)
-        at = (line - row * u32(STAGES * ROW_BYTES // 128)) * u32(8)
-        part = row // u32(TILE_N // (1 + GATED))                        # 0, or 1 for ups
-        output = u32(cuda.blockIdx.x) * u32(TILE_N // (1 + GATED)) + row - part * u32(TILE_N // (1 + GATED))
-        if (row < u32(TILE_N)) & (output < N) & (at < vectors):
-            prefetch_l2(weight, (output + part * N) * vectors + at)
 
 
 @device
@@ -220,8 +205,6 @@ def linear_skinny_kernel(x, weight, bias, residual, y, T, N, K, flags):
     vectors = K >> 3
     stages = (K + u32(ROW_BYTES // 2 - 1)) // u32(ROW_BYTES // 2)
     slot, stage = ring, u32(0)
-    prefetch(weight, N, vectors)
-    wait_for_earlier_grids()
     if COPIERS == 0:
         fill_ring(ring, stages, x, weight, T, N, vectors)
     elif u32(cuda.threadIdx.x) >= u32(32 * WARPS_T * WARPS_N):

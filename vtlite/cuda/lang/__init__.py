@@ -31,7 +31,7 @@ from vtlite.cuda.lang.memory import (atomic_add_i32, atomic_add_shared_u32, atom
                                      atomic_add_u64, atomic_and_u32, atomic_cas_u32, atomic_exch_u32, atomic_max_i32,
                                      atomic_max_u32, atomic_max_u64, atomic_min_i32, atomic_min_u32, atomic_or_u32,
                                      cp_async_4, cp_async_16, cp_async_16_or_zero, cp_async_commit, cp_async_wait, load_f32x4,
-                                     load_shared_u32x4, load_shared_u64, load_u32, load_u32x2, load_u32x4, load_weights_u32x4, prefetch_l2,
+                                     load_shared_u32x4, load_shared_u64, load_u32, load_u32x2, load_u32x4, load_weights_u32x4,
                                      shared_address, store_f32x4, store_shared_u32x4, store_shared_u64, store_u32,
                                      store_u32x2, store_u32x4)
 from vtlite.cuda.lang.primitive import PRIMITIVES, Primitive

@@ -25,11 +25,6 @@ def load_weights_u32x4(p, i):
     return current().load(p, i, u32, 4, scale=16)
 
 
-@primitive("{ .reg .u64 t; mad.wide.u32 t, $i, 16, $p; prefetch.global.L2 [t]; }", inputs="pu")
-def prefetch_l2(p, i):
-    """Have the L2 cache fetch the line of p + 16 i bytes; nothing else happens, even outside an array (CUDA: prefetch.global.L2)."""
-
-
 @primitive("{ .reg .u64 t; mad.wide.u32 t, $i, 8, $p; ld.global.v2.u32 {$0, $1}, [t]; }", outputs="uu", inputs="pu")
 def load_u32x2(p, i):
     """8 bytes as two u32 (ld.global.v2)."""
