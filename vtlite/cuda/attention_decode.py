@@ -2,8 +2,8 @@
 
 An item is one chunk of one sequence and KV head; its rows are the query heads that share the KV head (`group`, at most 16).
 Keys and values of a tile are copied and used in turn. Each warp computes the scores of its share of the tile's keys, for all
-heads, and leaves them in shared memory; then every warp makes the weights of all keys and sums its share of o's columns. Keys
-are the 16 rows of the first product's MMA and heads its 8 columns, so that up to 8 heads fill it.
+heads, and leaves them in shared memory; then every warp makes the weights of all keys and sums its share of o's columns. In both
+products heads are the 8 columns of the MMA: up to 8 of them fill it.
 Partial results: o [S, chunks, H, D] f32 and (m, l) [S, chunks, H, 2] f32; attention_merge joins them. Where no sequence can
 have more than one chunk (max_chunks = 1) there is nothing to merge: the rows of `out` are written here, zeros for padding.
 
@@ -15,15 +15,15 @@ Order: attention_tile.py. Bytes: 4 D per key and KV head, and (4 D + 8) group pe
 halves of tiles are in flight in each block, and the copies of the next item start while this one is computed.
 """
 
-from vtlite.cuda.attention_tile import (ATOM, BLOCK_SIZE, CHUNK, HALVES, HEAD_DIM, INFINITY, ROW_BYTES, SOFTCAP, THREADS, TILE,
-                                        add_values, begin_chunk, first_visible, hide_keys, join_references, joined, normalised,
-                                        rescale, row_bytes, start_tile, weigh)
+from vtlite.cuda.attention_tile import (ATOM, BF16_ONES, BLOCK_SIZE, CHUNK, HALVES, HEAD_DIM, INFINITY, ROW_BYTES, SOFTCAP,
+                                        THREADS, TILE, first_visible, hide_keys, join_references, joined, normalised, row_bytes,
+                                        start_tile, weigh)
 from vtlite.cuda.attention_work import MOST_SEQUENCES, add_up, sequence_of
 from vtlite.cuda.kernel import device, kernel
-from vtlite.cuda.lang import (as_u32, bf16, consteval, cp_async_commit, cp_async_wait, cuda, div, f32, f32_to_bf16x2, i32, i64,
-                              lane_id, load_u32, mma_m16n8k16_bf16, mul, ptr, select, shared_address, store_u32, store_u32x2,
-                              u32)
-from vtlite.cuda.tiles import fragment_a
+from vtlite.cuda.lang import (as_u32, bf16, consteval, cp_async_commit, cp_async_wait, cuda, div, f32, f32_to_bf16, i32, i64,
+                              lane_id, load_u32, mma_m16n8k16_bf16, mul, ptr, select, shared_address, shfl_idx, store_u32x2, u32,
+                              vote_any)
+from vtlite.cuda.tiles import fragment_a, fragments_b_transposed
 from vtlite.elementary import tanh
 
 STAGES = 4                       # tiles of keys, or of values, in shared memory
@@ -128,35 +128,84 @@ def load_scores(scores, s):
                 s[n, 2 * half + i] = scores[row + u32(8 * half), key + u32(8 * n + i)]
 
 
+# -- the weighted sum: columns of o are the rows of its MMA, heads the columns; lane 4 g + q has heads 2 q and 2 q + 1
+
+@device
+def of_columns(x, half, i):
+    """x of this lane's i-th head as a column, where x [HALVES] is that of lane's head as a row: lanes 4 g .. 4 g + 3 have head g."""
+    return shfl_idx(x[half], ((u32(lane_id()) & u32(3)) * u32(2) + u32(i)) * u32(4))
+
+
+@device
+def start_chunk(m, l, o):
+    """m [HALVES], l [HALVES, 4], o [COLUMNS / 16, HALVES, 4] of no keys."""
+    for half in consteval(range(HALVES)):
+        m[half] = f32(-INFINITY)
+        for i in consteval(range(4)):
+            l[half, i] = f32(0)
+            for n in consteval(range(COLUMNS // 16)):
+                o[n, half, i] = f32(0)
+
+
+@device
+def scale_sums(o, l, factors):
+    """attention_tile.rescale."""
+    for half in consteval(range(HALVES)):
+        if vote_any(factors[half] != f32(1)):
+            even, odd = of_columns(factors, half, 0), of_columns(factors, half, 1)
+            l[half, 0], l[half, 1] = mul(l[half, 0], even), mul(l[half, 1], odd)
+            for n in consteval(range(COLUMNS // 16)):
+                o[n, half, 0], o[n, half, 1] = mul(o[n, half, 0], even), mul(o[n, half, 1], odd)
+                o[n, half, 2], o[n, half, 3] = mul(o[n, half, 2], even), mul(o[n, half, 3], odd)
+
+
+@device
+def add_weighted(p, values, first_column, o, l):
+    """o += V p for the columns of V from first_column (in eights), l += 1 p; values: a shared address."""
+    for k in consteval(range(TILE // 16)):
+        for n in consteval(range(COLUMNS // 16)):
+            a0, a2, a1, a3 = fragments_b_transposed(values + u32(n // 4 * ATOM), u32(16 * k), first_column + u32(2 * n % 8),
+                                                    u32(ROW_BYTES))
+            for half in consteval(range(HALVES)):
+                o[n, half, 0], o[n, half, 1], o[n, half, 2], o[n, half, 3] = mma_m16n8k16_bf16(
+                    a0, a1, a2, a3, p[2 * k, half], p[2 * k + 1, half],
+                    o[n, half, 0], o[n, half, 1], o[n, half, 2], o[n, half, 3])
+        for half in consteval(range(HALVES)):
+            l[half, 0], l[half, 1], l[half, 2], l[half, 3] = mma_m16n8k16_bf16(
+                u32(BF16_ONES), u32(BF16_ONES), u32(BF16_ONES), u32(BF16_ONES), p[2 * k, half], p[2 * k + 1, half],
+                l[half, 0], l[half, 1], l[half, 2], l[half, 3])
+
+
 @device
 def store_partial(partial_o, partial_ml, row_start, group, first_column, m, l, o):
     """This warp's columns of o; of the first warp also m and l. row_start: the row of the item's first head."""
-    lane = u32(lane_id())
+    lane, column = u32(lane_id()), first_column * u32(8) + (u32(lane_id()) >> u32(2))
     for half in consteval(range(HALVES)):
-        head = (lane >> u32(2)) + u32(8 * half)
-        if head < group:
-            row = row_start + head
-            for n in consteval(range(COLUMNS // 8)):
-                column = (first_column + u32(n)) * u32(4) + (lane & u32(3))                     # in pairs
-                store_u32x2(partial_o, row * u32(HEAD_DIM // 2) + column, as_u32(o[n, 2 * half]), as_u32(o[n, 2 * half + 1]))
-            if first_column == u32(0) and lane & u32(3) == u32(0):
-                store_u32x2(partial_ml, row, as_u32(m[half]), as_u32(l[2 * half]))
+        for i in consteval(range(2)):
+            head, reference = (lane & u32(3)) * u32(2) + u32(8 * half + i), of_columns(m, half, i)
+            if head < group:
+                row = row_start + head
+                for n in consteval(range(COLUMNS // 16)):
+                    partial_o[row * u32(HEAD_DIM) + column + u32(16 * n)] = o[n, half, i]
+                    partial_o[row * u32(HEAD_DIM) + column + u32(16 * n + 8)] = o[n, half, i + 2]
+                if column == u32(0):
+                    store_u32x2(partial_ml, row, as_u32(reference), as_u32(l[half, i]))
 
 
 @device
 def store_rows(out, row_start, group, first_column, is_padding, m, l, o):
     """This warp's columns of the rows of `out`, for the only chunk of a sequence: with attention_merge's operations."""
-    lane = u32(lane_id())
+    lane, column = u32(lane_id()), first_column * u32(8) + (u32(lane_id()) >> u32(2))
     for half in consteval(range(HALVES)):
-        head = (lane >> u32(2)) + u32(8 * half)
-        if head < group:
-            _, nothing, factor = join_references(f32(-INFINITY), m[half])
-            inverse = select(is_padding, f32(0), div(f32(1), joined(f32(0), nothing, l[2 * half], factor)))
-            for n in consteval(range(COLUMNS // 8)):
-                column = (first_column + u32(n)) * u32(4) + (lane & u32(3))                     # in pairs
-                low, high = joined(f32(0), nothing, o[n, 2 * half], factor), joined(f32(0), nothing, o[n, 2 * half + 1], factor)
-                store_u32(out, (row_start + head) * u32(HEAD_DIM // 2) + column,
-                          f32_to_bf16x2(normalised(low, inverse), normalised(high, inverse)))
+        for i in consteval(range(2)):
+            head, reference = (lane & u32(3)) * u32(2) + u32(8 * half + i), of_columns(m, half, i)
+            if head < group:
+                _, nothing, factor = join_references(f32(-INFINITY), reference)
+                inverse = select(is_padding, f32(0), div(f32(1), joined(f32(0), nothing, l[half, i], factor)))
+                for n in consteval(range(COLUMNS // 16)):
+                    place = (row_start + head) * u32(HEAD_DIM) + column + u32(16 * n)
+                    out[place] = f32_to_bf16(normalised(joined(f32(0), nothing, o[n, half, i], factor), inverse))
+                    out[place + u32(8)] = f32_to_bf16(normalised(joined(f32(0), nothing, o[n, half, i + 2], factor), inverse))
 
 
 @kernel((ptr(bf16), ptr(bf16), ptr(i64), ptr(i64), ptr(i32), ptr(f32), ptr(f32), ptr(bf16), f32, f32, *[u32] * 8),
@@ -183,7 +232,8 @@ def attention_decode_kernel(q, kv, query_start_loc, seq_lens, block_table, parti
     fragments = cuda.local.array(consteval((HEAD_DIM // 16, HALVES, 2)), u32)
     own = cuda.local.array(consteval((KEYS // 16, HALVES, 4)), f32)
     s, p = cuda.local.array(consteval((TILE // 8, 4)), f32), cuda.local.array(consteval((TILE // 8, 2)), u32)
-    m, l, o = cuda.local.array(2, f32), cuda.local.array(4, f32), cuda.local.array(consteval((COLUMNS // 8, 4)), f32)
+    m, factors, l = cuda.local.array(HALVES, f32), cuda.local.array(HALVES, f32), cuda.local.array(consteval((HALVES, 4)), f32)
+    o = cuda.local.array(consteval((COLUMNS // 16, HALVES, 4)), f32)
     coming, item, step = u32(cuda.blockIdx.x), u32(cuda.blockIdx.x), u32(0)
     next_first, next_begin, next_end, next_sequence, next_head = u32(0), u32(0), u32(0), u32(0), u32(0)
     chunk, head, first, begin, end = u32(0), u32(0), u32(0), u32(0), u32(0)
@@ -212,7 +262,7 @@ def attention_decode_kernel(q, kv, query_start_loc, seq_lens, block_table, parti
             if part == u32(0):
                 sequence, head, chunk, first, begin, end = locate(item, starts, num_sequences, num_kv_heads, seq_lens, window)
                 load_queries(q, u32(query_start_loc[sequence]) * q_stride + head * group * u32(HEAD_DIM // 8), group, fragments)
-                begin_chunk(m, l, o)
+                start_chunk(m, l, o)
             position = first + (part >> u32(1)) * u32(TILE)
             if position < end and begin < position + u32(TILE):
                 if part & u32(1) == u32(0):
@@ -223,11 +273,10 @@ def attention_decode_kernel(q, kv, query_start_loc, seq_lens, block_table, parti
                     if position < begin or end < position + u32(TILE):
                         for half in consteval(range(HALVES)):
                             hide_keys(s, position, begin, end - begin, half)
-                    factor0, factor1 = weigh(s, p, m, scale_log2, 0), f32(1)
-                    if HALVES == 2:
-                        factor1 = weigh(s, p, m, scale_log2, 1)
-                    rescale(o, l, factor0, factor1)
-                    add_values(p, reading, first_column, o, l)
+                    for half in consteval(range(HALVES)):
+                        factors[half] = weigh(s, p, m, scale_log2, half)
+                    scale_sums(o, l, factors)
+                    add_weighted(p, reading, first_column, o, l)
             reading = reading + buffer_bytes
             if reading == past_buffers:
                 reading = shared_address(buffers)
