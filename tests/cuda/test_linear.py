@@ -58,7 +58,7 @@ def test_the_gated_epilogue_composes_of_linear_and_silu_and_mul(device):
 
 SKINNY = [(linear_skinny_kernel, dict(zip(linear_skinny.CONSTANTS, sizes)))
           for sizes in ((8, 24, 1, 3, 0, 128, 2, False), (16, 16, 1, 2, 0, 512, 3, False), (8, 16, 1, 1, 2, 256, 4, True),
-                        (32, 24, 2, 1, 0, 256, 3, False), (32, 48, 1, 3, 1, 128, 3, True), (64, 16, 4, 1, 0, 128, 4, True))]
+                        (32, 24, 2, 1, 0, 256, 3, False), (32, 32, 1, 1, 1, 128, 2, True), (64, 16, 2, 1, 0, 128, 2, True))]
 TILED = [(kernel, dict(zip(("TILE_T", "TILE_N", "WARPS_T", "WARPS_N", "STAGES", "GATED"), sizes)))
          for kernel, *sizes in ((linear_tiled_kernel, 16, 32, 1, 2, 2, False), (linear_tiled_kernel, 32, 16, 2, 1, 3, False),
                                 (linear_tiled_kernel, 16, 32, 1, 2, 3, True), (linear_wgmma_kernel, 64, 32, 4, 1, 3, False),
@@ -66,7 +66,7 @@ TILED = [(kernel, dict(zip(("TILE_T", "TILE_N", "WARPS_T", "WARPS_N", "STAGES", 
 
 
 @settings(max_examples=12, deadline=None)
-@given(st.sampled_from(SKINNY + TILED), st.integers(1, 32), st.integers(1, 40), st.integers(1, 40), st.integers(0, 99))
+@given(st.sampled_from(SKINNY + TILED), st.integers(1, 32), st.integers(1, 20), st.integers(1, 32), st.integers(0, 99))
 def test_no_kernel_no_constant_of_one_and_no_size_changes_a_bit(launch, T, N, eighths, seed):
     (kernel, sizes), K, device = launch, 8 * eighths, EmulatedDevice()
     gated = sizes["GATED"]
