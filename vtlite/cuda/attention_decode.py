@@ -15,9 +15,8 @@ Order: attention_tile.py. Bytes: 4 D per key and KV head, and (4 D + 8) group pe
 halves of tiles are in flight in each block, and the copies of the next item start while this one is computed.
 """
 
-from vtlite.cuda.attention_tile import (ATOM, BF16_ONES, BLOCK_SIZE, CHUNK, HALVES, HEAD_DIM, INFINITY, ROW_BYTES, SOFTCAP,
-                                        THREADS, TILE, first_visible, hide_keys, join_references, joined, normalised, row_bytes,
-                                        start_tile, weigh)
+from vtlite.cuda.attention_tile import (ATOM, BF16_ONES, BLOCK_SIZE, CHUNK, HEAD_DIM, INFINITY, ROW_BYTES, THREADS, TILE,
+                                        first_visible, hide_keys, join_references, joined, normalised, row_bytes, start_tile, weigh)
 from vtlite.cuda.attention_work import MOST_SEQUENCES, add_up, sequence_of
 from vtlite.cuda.kernel import device, kernel
 from vtlite.cuda.lang import (as_u32, bf16, consteval, cp_async_commit, cp_async_wait, cuda, div, f32, f32_to_bf16, i32, i64,
@@ -27,9 +26,11 @@ from vtlite.cuda.tiles import fragment_a, fragments_b_transposed
 from vtlite.elementary import tanh
 
 STAGES = 4                       # tiles of keys, or of values, in shared memory
-BLOCKS = 3                       # per multiprocessor
+BLOCKS = 3                       # per multiprocessor: what is launched, so registers must not allow fewer
 COLUMNS = 32                     # of o, per warp
 KEYS = 16                        # of a tile, whose scores one warp computes
+HALVES = 1                       # eights of query heads per KV head
+SOFTCAP = False
 PLANES = 1                       # keys and values have their own stages
 
 TILES = CHUNK // TILE
@@ -120,7 +121,7 @@ def store_scores(scores, first_key, s, cap_scale):
 
 @device
 def load_scores(scores, s):
-    """s [TILE / 8, 4] of the whole tile, with query heads as rows."""
+    """s [TILE / 8, 4] of the whole tile, with heads as rows."""
     row, key = u32(lane_id()) >> u32(2), (u32(lane_id()) & u32(3)) * u32(2)
     for n in consteval(range(TILE // 8)):
         for half in consteval(range(HALVES)):
@@ -132,12 +133,12 @@ def load_scores(scores, s):
 
 @device
 def of_columns(x, half, i):
-    """x of this lane's i-th head as a column, where x [HALVES] is that of lane's head as a row: lanes 4 g .. 4 g + 3 have head g."""
+    """What x [HALVES] is for head 2 q + i of this half; as rows, lanes 4 g .. 4 g + 3 have head g."""
     return shfl_idx(x[half], ((u32(lane_id()) & u32(3)) * u32(2) + u32(i)) * u32(4))
 
 
 @device
-def start_chunk(m, l, o):
+def begin_chunk(m, l, o):
     """m [HALVES], l [HALVES, 4], o [COLUMNS / 16, HALVES, 4] of no keys."""
     for half in consteval(range(HALVES)):
         m[half] = f32(-INFINITY)
@@ -149,7 +150,7 @@ def start_chunk(m, l, o):
 
 @device
 def scale_sums(o, l, factors):
-    """attention_tile.rescale."""
+    """Multiply o and l by the factors [HALVES] of the heads. Multiplying by 1 changes nothing: a warp of ones does not."""
     for half in consteval(range(HALVES)):
         if vote_any(factors[half] != f32(1)):
             even, odd = of_columns(factors, half, 0), of_columns(factors, half, 1)
@@ -262,7 +263,7 @@ def attention_decode_kernel(q, kv, query_start_loc, seq_lens, block_table, parti
             if part == u32(0):
                 sequence, head, chunk, first, begin, end = locate(item, starts, num_sequences, num_kv_heads, seq_lens, window)
                 load_queries(q, u32(query_start_loc[sequence]) * q_stride + head * group * u32(HEAD_DIM // 8), group, fragments)
-                start_chunk(m, l, o)
+                begin_chunk(m, l, o)
             position = first + (part >> u32(1)) * u32(TILE)
             if position < end and begin < position + u32(TILE):
                 if part & u32(1) == u32(0):

@@ -8,21 +8,21 @@ Order: attention_tile.py. Flops: 4 D per visible key and query head; bound by th
 Blocks with late rows, which see more keys, start first.
 """
 
-from vtlite.cuda.attention_tile import (ATOM, BLOCK_SIZE, CHUNK, COLUMNS, HALVES, HEAD_DIM, INFINITY, ROW_BYTES, SOFTCAP,
-                                        THREADS, TILE, add_values, begin_chunk, cap_scores, first_visible, hide_keys,
-                                        join_references, joined, multiply_keys, multiply_keys_of_shared, normalised, rescale,
-                                        row_bytes, start_tile, weigh)
+from vtlite.cuda.attention_tile import (ATOM, BF16_ONES, BLOCK_SIZE, CHUNK, HEAD_DIM, INFINITY, ROW_BYTES, THREADS, TILE,
+                                        first_visible, hide_keys, join_references, joined, normalised, row_bytes, start_tile, weigh)
 from vtlite.cuda.attention_work import MOST_SEQUENCES, add_up, sequence_of
 from vtlite.cuda.kernel import device, kernel
 from vtlite.cuda.lang import (as_u32, bf16, consteval, cp_async_16_or_zero, cp_async_commit, cp_async_wait, cuda, div, f32,
-                              f32_to_bf16x2, i32, i64, lane_id, load_shared_u32x4, ptr, select, shared_address,
-                              store_shared_u32x4, store_u32, u32, u32_as_f32)
-from vtlite.cuda.tiles import fragment_a, swizzled
+                              f32_to_bf16x2, i32, i64, lane_id, load_shared_u32x4, mma_m16n8k16_bf16, mul, ptr, select,
+                              shared_address, store_shared_u32x4, store_u32, u32, u32_as_f32, vote_any)
+from vtlite.cuda.tiles import fragment_a, fragments_b, fragments_b_transposed, swizzled
+from vtlite.elementary import tanh
 
+SOFTCAP = False
 STAGES = 2                       # tiles of keys and values in shared memory
 STATIC_KIB = 1                   # shared memory besides: attention_work's starts
 IN_REGISTERS = 128               # the largest head_dim whose queries stay in registers
-LAYOUT = ("HEAD_DIM", "ROW_BYTES", "BLOCK_SIZE", "THREADS", "COLUMNS", "HALVES", "SOFTCAP", "STAGES")
+LAYOUT = ("HEAD_DIM", "ROW_BYTES", "BLOCK_SIZE", "THREADS", "SOFTCAP", "STAGES")
 # head_dim: threads per block and tiles in shared memory, for chips with more and with less of it
 TUNED = {64: [(128, 2)], 96: [(128, 2)], 128: [(256, 2), (128, 2)], 256: [(128, 2), (32, 2), (32, 1)]}
 
@@ -30,7 +30,7 @@ TUNED = {64: [(128, 2)], 96: [(128, 2)], 128: [(256, 2), (128, 2)], 256: [(128, 
 def layouts(head_dim: int, block_size: int, softcap: bool) -> list[dict]:
     """The constants for these shapes, in order of preference."""
     return [{"HEAD_DIM": head_dim, "ROW_BYTES": row_bytes(head_dim), "BLOCK_SIZE": block_size, "SOFTCAP": softcap,
-             "THREADS": threads, "STAGES": stages, "COLUMNS": head_dim, "HALVES": 2} for threads, stages in TUNED[head_dim]]
+             "THREADS": threads, "STAGES": stages} for threads, stages in TUNED[head_dim]]
 
 
 def shared_bytes(STAGES: int, ROW_BYTES: int, THREADS: int, HEAD_DIM: int, **_) -> int:
@@ -53,6 +53,79 @@ def start_queries(target, warp_bytes, q, start, q_stride, group, first_row, num_
         source = start + token * q_stride + (row - token * group) * u32(HEAD_DIM // 8) + column
         address = target + (place >> u32(4)) * warp_bytes + swizzled(place & u32(15), column, u32(ROW_BYTES))
         cp_async_16_or_zero(address, q, source, row < num_rows)
+
+
+@device
+def multiply_keys(q, keys, s):
+    """s [TILE / 8, 4] = q . k for fragments q [D / 16, 4] and the keys at a shared address."""
+    for n in consteval(range(TILE // 8)):
+        for i in consteval(range(4)):
+            s[n, i] = f32(0)
+    for k in consteval(range(HEAD_DIM // 16)):
+        multiply_keys_step(q[k, 0], q[k, 1], q[k, 2], q[k, 3], keys + u32(k // 4 * ATOM), u32(2 * k % 8), s)
+
+
+@device
+def multiply_keys_of_shared(queries, keys, s):
+    """multiply_keys for 16 query rows at a shared address."""
+    for n in consteval(range(TILE // 8)):
+        for i in consteval(range(4)):
+            s[n, i] = f32(0)
+    for k in consteval(range(HEAD_DIM // 16)):
+        a0, a1, a2, a3 = fragment_a(queries + u32(k // 4 * ATOM), u32(0), u32(2 * k % 8), u32(ROW_BYTES))
+        multiply_keys_step(a0, a1, a2, a3, keys + u32(k // 4 * ATOM), u32(2 * k % 8), s)
+
+
+@device
+def multiply_keys_step(a0, a1, a2, a3, keys, column, s):
+    """Add to s the products of 16 elements, those from chunk `column` on."""
+    for n in consteval(range(TILE // 16)):
+        b0, b1, b2, b3 = fragments_b(keys, u32(16 * n), column, u32(ROW_BYTES))
+        s[2 * n, 0], s[2 * n, 1], s[2 * n, 2], s[2 * n, 3] = mma_m16n8k16_bf16(
+            a0, a1, a2, a3, b0, b1, s[2 * n, 0], s[2 * n, 1], s[2 * n, 2], s[2 * n, 3])
+        s[2 * n + 1, 0], s[2 * n + 1, 1], s[2 * n + 1, 2], s[2 * n + 1, 3] = mma_m16n8k16_bf16(
+            a0, a1, a2, a3, b2, b3, s[2 * n + 1, 0], s[2 * n + 1, 1], s[2 * n + 1, 2], s[2 * n + 1, 3])
+
+
+@device
+def cap_scores(s, cap_scale):
+    """The softcap: s becomes tanh(s cap_scale), in units of the cap."""
+    for n in consteval(range(TILE // 8)):
+        for i in consteval(range(4)):
+            s[n, i] = tanh(mul(s[n, i], cap_scale))
+
+
+@device
+def rescale(o, l, factor0, factor1):
+    """Multiply o and l by the factors of the two halves. Multiplying by 1 changes nothing: a warp of ones does not."""
+    if vote_any(factor0 != f32(1) or factor1 != f32(1)):
+        for n in consteval(range(HEAD_DIM // 8)):
+            o[n, 0], o[n, 1] = mul(o[n, 0], factor0), mul(o[n, 1], factor0)
+            o[n, 2], o[n, 3] = mul(o[n, 2], factor1), mul(o[n, 3], factor1)
+        l[0], l[1], l[2], l[3] = mul(l[0], factor0), mul(l[1], factor0), mul(l[2], factor1), mul(l[3], factor1)
+
+
+@device
+def add_values(p, values, o, l):
+    """o [D / 8, 4] += p V, l [4] += p 1; values: a shared address."""
+    for k in consteval(range(TILE // 16)):
+        a0, a1, a2, a3 = p[2 * k, 0], p[2 * k, 1], p[2 * k + 1, 0], p[2 * k + 1, 1]
+        for n in consteval(range(HEAD_DIM // 16)):
+            b0, b1, b2, b3 = fragments_b_transposed(values + u32(n // 4 * ATOM), u32(16 * k), u32(2 * n % 8), u32(ROW_BYTES))
+            o[2 * n, 0], o[2 * n, 1], o[2 * n, 2], o[2 * n, 3] = mma_m16n8k16_bf16(
+                a0, a1, a2, a3, b0, b1, o[2 * n, 0], o[2 * n, 1], o[2 * n, 2], o[2 * n, 3])
+            o[2 * n + 1, 0], o[2 * n + 1, 1], o[2 * n + 1, 2], o[2 * n + 1, 3] = mma_m16n8k16_bf16(
+                a0, a1, a2, a3, b2, b3, o[2 * n + 1, 0], o[2 * n + 1, 1], o[2 * n + 1, 2], o[2 * n + 1, 3])
+        l[0], l[1], l[2], l[3] = mma_m16n8k16_bf16(a0, a1, a2, a3, u32(BF16_ONES), u32(BF16_ONES), l[0], l[1], l[2], l[3])
+
+
+@device
+def begin_chunk(m, l, o):
+    m[0], m[1] = f32(-INFINITY), f32(-INFINITY)
+    for i in consteval(range(4)):
+        l[i] = f32(0)
+        for n in consteval(range(HEAD_DIM // 8)):
+            o[n, i] = f32(0)
 
 
 @device
@@ -168,7 +241,7 @@ def attention_prefill_kernel(q, kv, query_start_loc, seq_lens, block_table, out,
                     factor0 = weigh(s, p, m, scale_log2, 0)
                     factor1 = weigh(s, p, m, scale_log2, 1)
                     rescale(o, l, factor0, factor1)
-                    add_values(p, reading + u32(TILE * ROW_BYTES), u32(0), o, l)
+                    add_values(p, reading + u32(TILE * ROW_BYTES), o, l)
                 position = position + u32(TILE)
                 if position % u32(CHUNK) == u32(0) or position >= end:
                     join_chunk(totals, total_m, total_l, m, l, o)

@@ -1,6 +1,6 @@
 """The arithmetic of attention on one tile of keys, shared by the decode and the prefill kernel.
 
-A warp holds 16 query rows (one row is one head of one token). For each row:
+One row is one head of one token. For each row:
 
     s = q . k                               one chain of ascending k16 steps over head_dim
     s = tanh(s cap_scale)                   if the model has a softcap
@@ -13,14 +13,15 @@ Positions are cut into chunks of CHUNK and tiles of TILE at their multiples. m, 
 join in ascending order: M' = max(M, m), O' = O 2^(M - M') + o 2^(m - M'), L likewise. The result is O / L. Hidden keys have
 p = 0, which changes no bit: a row's bits follow from its own keys, not from the rows, tiles or chunks that go with it.
 
-Fragments of 16 rows: lane 4 g + q holds rows g and g + 8 ("halves" 0 and 1) and of each 8 columns those at 2 q and 2 q + 1.
+Scores and weights of 16 rows in a warp: lane 4 g + q holds rows g and g + 8 ("halves" 0 and 1) and of each 8 keys those at 2 q
+and 2 q + 1. Which operand of an MMA is the rows and which the columns changes no bit.
 """
 
 from vtlite.cuda.kernel import device
-from vtlite.cuda.lang import (consteval, cp_async_16, cp_async_16_or_zero, cuda, f32, f32_to_bf16x2, fma, fmax, lane_id,
-                              mma_m16n8k16_bf16, mul, select, shfl_xor, u32, vote_any)
-from vtlite.cuda.tiles import fragment_a, fragments_b, fragments_b_transposed, swizzled
-from vtlite.elementary import softmax_exp2, tanh
+from vtlite.cuda.lang import (consteval, cp_async_16, cp_async_16_or_zero, cuda, f32, f32_to_bf16x2, fma, fmax, lane_id, mul,
+                              select, shfl_xor, u32)
+from vtlite.cuda.tiles import swizzled
+from vtlite.elementary import softmax_exp2
 
 TILE = 64                        # keys of one step of the online softmax
 CHUNK = 256                      # keys between two restarts, a multiple of TILE
@@ -32,10 +33,7 @@ HEAD_DIM = 128                   # D, a multiple of 16, at most 256
 ROW_BYTES = 256                  # of a key in shared memory: 2 D up to a multiple of 128
 BLOCK_SIZE = 16                  # of the cache, a multiple of 16
 THREADS = 128
-COLUMNS = 128                    # of o, that one warp computes: a multiple of 16
-HALVES = 2                       # 1 if only rows 0 to 7 are in use
 PLANES = 2                       # copied at once: keys and values, or 1 of them
-SOFTCAP = False
 
 SIXTEEN = 16                     # keys copied at once: they lie in one block of the cache
 ATOM = 128                       # bytes, eight chunks: the swizzle permutes within them, so more of a row is a constant apart
@@ -96,49 +94,7 @@ def start_tile(target, kv, table, table_row, first, begin, end, head_start, toke
                         cp_async_16_or_zero(place + u32(TILE * ROW_BYTES), kv, vector + plane, valid)
 
 
-# -- scores
-
-@device
-def multiply_keys(q, keys, s):
-    """s [TILE / 8, 4] = q . k for fragments q [D / 16, 4] and the keys at a shared address."""
-    for n in consteval(range(TILE // 8)):
-        for i in consteval(range(4)):
-            s[n, i] = f32(0)
-    for k in consteval(range(HEAD_DIM // 16)):
-        multiply_keys_step(q[k, 0], q[k, 1], q[k, 2], q[k, 3], keys + u32(k // 4 * ATOM), u32(2 * k % 8), s)
-
-
-@device
-def multiply_keys_of_shared(queries, keys, s):
-    """multiply_keys for 16 query rows at a shared address."""
-    for n in consteval(range(TILE // 8)):
-        for i in consteval(range(4)):
-            s[n, i] = f32(0)
-    for k in consteval(range(HEAD_DIM // 16)):
-        a0, a1, a2, a3 = fragment_a(queries + u32(k // 4 * ATOM), u32(0), u32(2 * k % 8), u32(ROW_BYTES))
-        multiply_keys_step(a0, a1, a2, a3, keys + u32(k // 4 * ATOM), u32(2 * k % 8), s)
-
-
-@device
-def multiply_keys_step(a0, a1, a2, a3, keys, column, s):
-    """Add to s the products of 16 elements, those from chunk `column` on."""
-    for n in consteval(range(TILE // 16)):
-        b0, b1, b2, b3 = fragments_b(keys, u32(16 * n), column, u32(ROW_BYTES))
-        s[2 * n, 0], s[2 * n, 1], s[2 * n, 2], s[2 * n, 3] = mma_m16n8k16_bf16(
-            a0, a1, a2, a3, b0, b1, s[2 * n, 0], s[2 * n, 1], s[2 * n, 2], s[2 * n, 3])
-        s[2 * n + 1, 0], s[2 * n + 1, 1], s[2 * n + 1, 2], s[2 * n + 1, 3] = mma_m16n8k16_bf16(
-            a0, a1, a2, a3, b2, b3, s[2 * n + 1, 0], s[2 * n + 1, 1], s[2 * n + 1, 2], s[2 * n + 1, 3])
-
-
 # -- weights
-
-@device
-def cap_scores(s, cap_scale):
-    """The softcap: s becomes tanh(s cap_scale), in units of the cap."""
-    for n in consteval(range(TILE // 8)):
-        for i in consteval(range(2 * HALVES)):
-            s[n, i] = tanh(mul(s[n, i], cap_scale))
-
 
 @device
 def hide_keys(s, first, low, span, half):
@@ -173,44 +129,6 @@ def weigh(s, p, m, scale_log2, half):
 def finite(m):
     """m, or 0 where it is -inf, which would make NaN of -inf - m."""
     return select(m == f32(-INFINITY), f32(0), m)
-
-
-# -- the weighted sum
-
-@device
-def rescale(o, l, factor0, factor1):
-    """Multiply o and l by the factors of the two halves. Multiplying by 1 changes nothing: a warp of ones does not."""
-    if vote_any(factor0 != f32(1) or factor1 != f32(1)):
-        for n in consteval(range(COLUMNS // 8)):
-            o[n, 0], o[n, 1] = mul(o[n, 0], factor0), mul(o[n, 1], factor0)
-            o[n, 2], o[n, 3] = mul(o[n, 2], factor1), mul(o[n, 3], factor1)
-        l[0], l[1], l[2], l[3] = mul(l[0], factor0), mul(l[1], factor0), mul(l[2], factor1), mul(l[3], factor1)
-
-
-@device
-def add_values(p, values, first_column, o, l):
-    """o [COLUMNS / 8, 4] += p V for the columns of V from first_column (in eights), l [4] += p 1; values: a shared address."""
-    for k in consteval(range(TILE // 16)):
-        a0, a1, a2, a3 = p[2 * k, 0], u32(0), p[2 * k + 1, 0], u32(0)
-        if HALVES == 2:
-            a1, a3 = p[2 * k, 1], p[2 * k + 1, 1]
-        for n in consteval(range(COLUMNS // 16)):
-            b0, b1, b2, b3 = fragments_b_transposed(values + u32(n // 4 * ATOM), u32(16 * k), first_column + u32(2 * n % 8),
-                                                    u32(ROW_BYTES))
-            o[2 * n, 0], o[2 * n, 1], o[2 * n, 2], o[2 * n, 3] = mma_m16n8k16_bf16(
-                a0, a1, a2, a3, b0, b1, o[2 * n, 0], o[2 * n, 1], o[2 * n, 2], o[2 * n, 3])
-            o[2 * n + 1, 0], o[2 * n + 1, 1], o[2 * n + 1, 2], o[2 * n + 1, 3] = mma_m16n8k16_bf16(
-                a0, a1, a2, a3, b2, b3, o[2 * n + 1, 0], o[2 * n + 1, 1], o[2 * n + 1, 2], o[2 * n + 1, 3])
-        l[0], l[1], l[2], l[3] = mma_m16n8k16_bf16(a0, a1, a2, a3, u32(BF16_ONES), u32(BF16_ONES), l[0], l[1], l[2], l[3])
-
-
-@device
-def begin_chunk(m, l, o):
-    m[0], m[1] = f32(-INFINITY), f32(-INFINITY)
-    for i in consteval(range(4)):
-        l[i] = f32(0)
-        for n in consteval(range(COLUMNS // 8)):
-            o[n, i] = f32(0)
 
 
 # -- chunks
