@@ -71,9 +71,10 @@ def test_a_peer_of_another_run_is_marked_and_gives_way_to_one_of_the_same(report
 
 def test_a_model_is_shown_beside_vllm_and_the_parts_of_its_step_add_up(report):
     case = "qwen3-8b, 32 in, 128 out, concurrency 1"
-    step = {"name": "step.decode", "case": case, "us": 5e3, "bytes": 15e9, "share": 0.75, "floor_us": 3750.0, "peer": "vLLM", "peer_us": 4e3,
-            "ratio": 0.8}
-    parts = [{"name": "step.part", "case": f"{case}: {name}", "us": us} for name, us in (("a_kernel", 4e3), ("b_kernel", 1.0), ("host", 999.0))]
+    step = {"name": "step.decode", "case": case, "us": 5e3, "bytes": 15e9, "share": 0.75, "floor_us": 3750.0,
+            "peer": "vLLM", "peer_us": 4e3, "ratio": 0.8}
+    parts = [{"name": "step.part", "case": f"{case}: {name}", "us": us}
+             for name, us in (("a_kernel", 4e3), ("b_kernel", 1.0), ("host", 999.0))]
     lines = report([], h200_models=[step, *parts])
     assert "| qwen3-8b | 1 | 5.00 | 15.0 | 3.75 | **0.75** | 0.67 | 4.00 | 0.80 |" in lines
     begin = lines.index("| ms of a step | 1 request |")
@@ -108,7 +109,8 @@ def test_the_results_that_are_kept_are_all_shown():
 @pytest.mark.parametrize("Hv", [32, 48])
 def test_the_report_knows_which_variants_of_gated_delta_nets_are_launched(S, Hv, monkeypatch):
     launched = []
-    gpu = SimpleNamespace(num_sms=132, chip="sm_90a", empty=lambda *_: None, launch=lambda kernel, *_: launched.append(kernel.constants))
+    gpu = SimpleNamespace(num_sms=132, chip="sm_90a", empty=lambda *_: None,
+                          launch=lambda kernel, *_: launched.append(kernel.constants))
     monkeypatch.setattr(gdn, "current", lambda: gpu)
     monkeypatch.setattr(gdn, "need_contiguous", lambda **_: None)
     monkeypatch.setattr(gdn, "_gate_stride", lambda *_: 0)

@@ -41,7 +41,8 @@ def page(results: Path) -> str:
     table = [["check", "case"], *([row.name, text_of(row.case)] for row in rest)]
     parts.append(section("Other checks, passed", table, rows=rest))
     wrong = [row for chosen in rows for row in [chosen, *chosen.others] if not row.ok]
-    table = [["check", "case", "variant", "why"], *([row.name, text_of(row.case) or "-", how_text(row) or "-", why(row)] for row in wrong)]
+    table = [["check", "case", "variant", "why"],
+             *([row.name, text_of(row.case) or "-", how_text(row) or "-", why(row)] for row in wrong)]
     parts.append(section("Failed checks", table, rows=wrong))
     return "\n\n".join(filter(None, parts)) + "\n"
 
