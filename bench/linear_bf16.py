@@ -1,8 +1,7 @@
 """Linear layers in bf16 on a GPU: how near few rows come to the copy ceiling, many rows to the tensor core's, and torch beside them.
 
-Rows, run by bench/gpu_checks.py: linear.bf16 and linear.silu_and_mul (up to 64 rows; by one launch after another, and
-overlapping_us with launches that overlap as they do in a model's step) and linear.bf16.prefill, for each shape as the op launches
-it, then, for some, with other constants of the kernels; peer.torch.linear if torch can be imported (torch.mv for one row; of
+Rows, run by bench/gpu_checks.py: linear.bf16 and linear.silu_and_mul (up to 64 rows) and linear.bf16.prefill, for each shape as
+the op launches it, then, for some, with other constants of the kernels; peer.torch.linear if torch can be imported (torch.mv for one row; of
 silu_and_mul the product alone). Weights are drawn on the device, in several sets where one would stay in L2. A row is ok if
 outputs of what was timed have the chain's bits.
 
@@ -32,28 +31,15 @@ class Layer(NamedTuple):
 
 
 LAYERS = [Layer(*sizes) for sizes in (
-    (1024, 5120), (17408, 5120),
+    (1024, 5120), (5120, 5120), (17408, 5120),
     (6144, 4096), (4096, 4096), (12288, 4096, True), (4096, 12288), (151936, 4096),                         # Qwen3-8B
     (12352, 2560), (2560, 4096), (9216, 2560, True), (2560, 9216), (248320, 2560),                          # Qwen3.5-4B
     (16480, 5120), (5120, 6144), (14336, 5120), (17408, 5120, True), (5120, 17408), (248320, 5120))]        # Qwen3.6-27B
 OTHERS = {                              # tokens -> layer -> changes of the constants that the op chooses
-    1: {Layer(1024, 5120): ({"COPIERS": 0}, {"COPIERS": 2}, {"STAGES": 6}, {"ROW_BYTES": 512, "STAGES": 6}, {"TILE_N": 16, "WARPS_N": 2}),
-        Layer(4096, 4096): ({"COPIERS": 4}, {"COPIERS": 2}, {"STAGES": 4}, {"WARPS_N": 2, "COPIERS": 2}),
-        Layer(12288, 4096, True): ({"COPIERS": 4}, {"STAGES": 3}, {"TILE_N": 96, "WARPS_N": 6}),
-        Layer(12352, 2560): ({"COPIERS": 4}, {"STAGES": 3}, {"STAGES": 7}, {"TILE_N": 96, "WARPS_N": 6, "STAGES": 6}),
-        Layer(17408, 5120, True): ({"COPIERS": 4}, {"STAGES": 3}, {"TILE_N": 64, "WARPS_N": 4, "STAGES": 4}),
-        Layer(5120, 17408): ({"COPIERS": 4}, {"STAGES": 9}, {"STAGES": 16}),
-        Layer(248320, 5120): ({"COPIERS": 4}, {"STAGES": 3}, {"WARPS_N": 4})},
-    32: {Layer(17408, 5120): ({"COPIERS": 4}, {"WARPS_T": 1, "COPIERS": 4}),
-         Layer(4096, 4096): ({"COPIERS": 4}, {"WARPS_T": 1, "WARPS_N": 4}),
-         Layer(12288, 4096, True): ({"COPIERS": 4}, {"WARPS_T": 1, "WARPS_N": 3, "COPIERS": 4}),
-         Layer(12352, 2560): ({"COPIERS": 4}, {"COPIERS": 4, "STAGES": 11}),
-         Layer(5120, 17408): ({"COPIERS": 4}, {"WARPS_T": 2, "WARPS_N": 1, "COPIERS": 4}, {"COPIERS": 4, "STAGES": 9}),
-         Layer(248320, 5120): ({"COPIERS": 4}, {"WARPS_T": 2})},
-    64: {Layer(17408, 5120): ({"COPIERS": 4},),
-         Layer(5120, 17408): ({"COPIERS": 4}, {"WARPS_T": 2, "COPIERS": 4}),
-         Layer(248320, 5120): ({"COPIERS": 4},)}}
-FEW = {1: LAYERS, 16: list(OTHERS[1]), 32: LAYERS, 64: list(OTHERS[32])}        # tokens -> layers
+    1: {Layer(1024, 5120): ({"COPIERS": 4},), Layer(248320, 5120): ({"STAGES": 3},)},
+    32: {Layer(5120, 17408): ({"WARPS_T": 2, "WARPS_N": 1},), Layer(4096, 4096): ({"WARPS_T": 1, "WARPS_N": 2},)},
+    64: {Layer(5120, 17408): ({"WARPS_T": 2},)}}
+FEW = {1: LAYERS, 8: [*LAYERS[:3], *LAYERS[-2:]], 16: LAYERS, 32: LAYERS, 64: LAYERS}            # tokens -> layers
 PREFILL = [Layer(*sizes) for sizes in ((17408, 5120), (5120, 17408), (5120, 5120), (4096, 4096), (1024, 5120))]
 MANY = (1024, 4096, 8192)
 CHECKED = 16                            # outputs of each of four tokens
@@ -72,11 +58,9 @@ def checks(gpu) -> dict[str, list[Callable[[Ceilings], list[dict]]]]:
 def others(T: int, layer: Layer) -> dict[str, Specialized]:
     """Kernels with constants that the op does not choose, by what is different."""
     if T > linear_skinny.MOST_ROWS:
-        tiles = {"tile 128x256": linear_tiled.LARGE, "tile 128x256, 4 stages": linear_tiled.LARGE | {"STAGES": 4},
-                 "tile 128x128": linear_tiled.MEDIUM, "tile 64x128": linear_tiled.SMALL}
-        return ({name: linear_tiled.linear_tiled_kernel.specialize(**tile) for name, tile in tiles.items()}
-                | {f"wgmma 128x{tile['TILE_N']}": linear_wgmma.linear_wgmma_kernel.specialize(**tile)
-                   for tile in (linear_wgmma.LARGE, linear_wgmma.SMALL)})
+        mma = {"mma 128x256": linear_tiled.linear_tiled_kernel.specialize(**linear_tiled.LARGE)}
+        return mma | {f"wgmma {tile['TILE_T']}x{tile['TILE_N']}": linear_wgmma.linear_wgmma_kernel.specialize(**tile)
+                      for tile in (linear_wgmma.LARGE, linear_wgmma.MEDIUM, linear_wgmma.SMALL)}
     base = linear_skinny.chosen(T, layer.N, layer.gated)
     return {", ".join(f"{name} {value}" for name, value in change.items()):
             linear_skinny.linear_skinny_kernel.specialize(**base | change) for change in OTHERS.get(T, {}).get(layer, ())}
@@ -99,9 +83,6 @@ def measure(gpu, ceilings: Ceilings, T: int, layer: Layer) -> list[dict]:
         launches = [lambda weight=weight: launch(weight) for weight in weights]
         us = time_kernel(gpu, launches)
         made = {"name": name, "case": {"T": T, "N": N, "K": K, "what": what}, "us": round(us, 2)}
-        if T <= linear_skinny.MOST_ROWS:
-            with gpu.overlapping():
-                made["overlapping_us"] = round(time_kernel(gpu, launches), 2)
         bound, share = ceilings.share(us, num_bytes, flops)
         return made | {"bytes": num_bytes, "flops": flops, "bound": bound, "share": round(share, 4),
                        "ok": bool(np.array_equal(found, expected))}

@@ -125,7 +125,7 @@ batch-invariant mode and transformers 5.17 ran on another H200, where torch's co
           """Imports and the drawing of the weights included, kernels compiled before. vLLM: until it is ready, its compile cache
 cold (Qwen3-8B with a warm one: about 80 s)."""),
     Table("Linear layers in bf16, few rows", "linear.bf16 linear.silu_and_mul",
-          [NAME, ROWS, LAYER, US, of("overlapping, us", "overlapping_us"), TBPS, OF_COPY, *beside("torch, us", TORCH), OTHER],
+          [NAME, ROWS, LAYER, US, TBPS, OF_COPY, *beside("torch, us", TORCH), OTHER],
           """Graph replays over weights larger than L2, which are only read, so that a share of copy can exceed 1. Overlapping:
 as in a step, where a kernel starts before the one ahead has ended. torch has the same arrays (torch.mv for one row;
 of silu_and_mul the product alone)."""),

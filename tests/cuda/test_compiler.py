@@ -94,15 +94,6 @@ def test_local_arrays_with_constant_indices_live_in_registers():
     assert compiled.figures.stack_bytes == 0
 
 
-@pytest.mark.parametrize("body, first", [("", ["launch_dependents", "wait"]), ("griddepcontrol.wait;", ["launch_dependents"]),
-                                         ("griddepcontrol.wait; griddepcontrol.launch_dependents;", [])])
-def test_grids_overlap_at_once_unless_the_kernel_says_when(body, first):
-    ptx = f".visible .entry k()\n{{\n\t{body}\n}}\n"
-    acts = "".join(f"\tgriddepcontrol.{act};\n" for act in first)
-    assert compiler._let_grids_overlap(ptx, "sm_90a") == f".visible .entry k()\n{{\n{acts}\t{body}\n}}\n"
-    assert compiler._let_grids_overlap(ptx, "sm_80") == ptx
-
-
 def test_no_primitive_is_approximate():
     for primitive in PRIMITIVES.values():
         for template in primitive.ptx.values():

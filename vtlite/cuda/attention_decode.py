@@ -41,7 +41,7 @@ LAYOUT = ("HEAD_DIM", "ROW_BYTES", "BLOCK_SIZE", "THREADS", "COLUMNS", "KEYS", "
 
 # head_dim: threads per block (a warp for 16, 32 or 64 keys of a tile), STAGES, BLOCKS; for chips with more and with less
 # shared memory
-TUNED = {64: [(64, 8, 3)], 96: [(64, 5, 2)], 128: [(128, 4, 3)], 256: [(128, 3, 2), (128, 2, 1)]}
+TUNED = {64: [(64, 8, 3)], 96: [(64, 5, 2)], 128: [(128, 3, 4)], 256: [(128, 2, 3), (128, 2, 1)]}
 
 
 def layouts(head_dim: int, group: int, block_size: int, softcap: bool) -> list[dict]:

@@ -13,8 +13,7 @@ from vtlite import reference
 from vtlite.cuda import norm
 from vtlite.cuda.device import current
 from vtlite.cuda.kernel import device, kernel
-from vtlite.cuda.lang import (bf16, consteval, cuda, f32, i64, load_f32x4, ptr, select, store_u32x4, u32,
-                              wait_for_earlier_grids)
+from vtlite.cuda.lang import (bf16, consteval, cuda, f32, i64, load_f32x4, ptr, select, store_u32x4, u32)
 from vtlite.cuda.layout import need_contiguous, vectors_between_heads, vectors_between_tokens
 from vtlite.cuda.norm import add_squares, load_vector, reciprocal_rms, scaled
 from vtlite.cuda.reduction import group_sum
@@ -49,11 +48,12 @@ def load_row(words, x, start, first):
 
 
 @device
-def scale_row(words, weights, inverse):
+def scale_row(words, weight, inverse, first):
     """The row times its reciprocal root mean square and the weight, rounded."""
     for v in consteval(range(VECTORS)):
-        for i in consteval(range(4)):
-            words[v, i] = scaled(words[v, i], weights[v, i], inverse)
+        w0, w1, w2, w3 = load_vector(weight, u32(0), first + u32(v * GROUP), first)
+        words[v, 0], words[v, 1] = scaled(words[v, 0], w0, inverse), scaled(words[v, 1], w1, inverse)
+        words[v, 2], words[v, 3] = scaled(words[v, 2], w2, inverse), scaled(words[v, 3], w3, inverse)
 
 
 @kernel((ptr(bf16), ptr(bf16), ptr(bf16), ptr(bf16), ptr(bf16), ptr(f32), ptr(f32), ptr(i64), ptr(bf16), ptr(bf16), f32,
@@ -69,16 +69,9 @@ def attention_inputs_kernel(q, k, v, q_weight, k_weight, cos, sin, slot_mapping,
     token, first = row // u32(HEADS + 2 * KV_HEADS), tid & u32(GROUP - 1)
     head = row - token * u32(HEADS + 2 * KV_HEADS)
     k_head, v_head = head - u32(HEADS), head - u32(HEADS + KV_HEADS)
-    words, weights = cuda.local.array((VECTORS, 4), u32), cuda.local.array((VECTORS, 4), u32)
-    partial = cuda.shared.array(32, f32)
+    words, partial = cuda.local.array((VECTORS, 4), u32), cuda.shared.array(32, f32)
     rows = cuda.shared.array(consteval(4 * GROUP * ROWS * VECTORS), u32)
     total = f32(0)
-    if NORM:                                                               # the weights while earlier grids end
-        if head < u32(HEADS):
-            load_row(weights, q_weight, u32(0), first)
-        else:
-            load_row(weights, k_weight, u32(0), first)
-    wait_for_earlier_grids()
     if row < num_rows:
         if head < u32(HEADS):
             load_row(words, q, token * q_token_stride + head * q_head_stride, first)
@@ -94,7 +87,10 @@ def attention_inputs_kernel(q, k, v, q_weight, k_weight, cos, sin, slot_mapping,
     if NORM:
         inverse = reciprocal_rms(group_sum(total, partial), eps)
         if (row < num_rows) & (head < u32(HEADS + KV_HEADS)):
-            scale_row(words, weights, inverse)
+            if head < u32(HEADS):
+                scale_row(words, q_weight, inverse, first)
+            else:
+                scale_row(words, k_weight, inverse, first)
     mine = tid // u32(GROUP) * u32(GROUP * VECTORS)
     if row < num_rows:
         for i in consteval(range(VECTORS)):

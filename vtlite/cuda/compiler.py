@@ -27,7 +27,6 @@ CHIPS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_120", "sm_1
 PACKAGE, TESTED_VERSION = "numba-cuda-mlir", "0.6"
 SHARED_MEMORY = 3                       # address space
 SWIZZLE_ATOM = 1024                     # bytes
-OLDEST_TO_OVERLAP = 90
 OLDEST_MODERN = 100                     # libnvvm takes the IR of LLVM 7 for chips before this one
 
 
@@ -69,7 +68,7 @@ def compile_kernel(specialized: Specialized, chip: str) -> Compiled:
         raise CompileError(f"{specialized.name} is not compiled for {chip}, and {error}") from error
     try:
         module = _lower(specialized, _front_end_chip(specialized, chip))
-        ptx = _let_grids_overlap(_to_ptx(mlir, module, chip, specialized), chip)
+        ptx = _to_ptx(mlir, module, chip, specialized)
     except Exception as error:
         raise CompileError(f"{specialized.name} does not compile for {chip}: {error}") from error
     cubin, log = _assemble(ptx, chip)
@@ -232,16 +231,6 @@ def _keep_tensor_maps(llvm_ir: bytes, specialized: Specialized) -> bytes:
 !1000 = !{{void ({', '.join(kinds)})* {name}, !"grid_constant", !1001}}
 !1001 = !{{{constants}}}
 """.encode()
-
-
-def _let_grids_overlap(ptx: str, chip: str) -> str:
-    """From sm_90 on: as its first acts a kernel lets the next grid begin and waits for those before it, each unless it does so
-    later itself (let_next_grid_begin, wait_for_earlier_grids). Both are idle where launches do not overlap."""
-    if chip_number(chip) < OLDEST_TO_OVERLAP:
-        return ptx
-    acts = "".join(f"\t{act};\n" for act in ("griddepcontrol.launch_dependents", "griddepcontrol.wait") if act not in ptx)
-    entry = ptx.index("{", ptx.index(".entry")) + 2
-    return ptx[:entry] + acts + ptx[entry:]
 
 
 def _renumber(ptx: str) -> str:

@@ -198,10 +198,6 @@ class EmulatedDevice:
         """Arrays made inside outlive the step, as all do here."""
         return contextlib.nullcontext()
 
-    def overlapping(self):
-        """Launches inside may overlap on a GPU; here one follows another."""
-        return contextlib.nullcontext()
-
     @contextlib.contextmanager
     def capture(self):
         """Launches inside are recorded in the Graph it gives, not run."""

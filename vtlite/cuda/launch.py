@@ -48,14 +48,11 @@ class LoadedKernel:
 
 
 class PreparedLaunch:
-    """A launch with its arguments packed: run() costs one driver call. It keeps the arrays alive.
+    """A launch with its arguments packed: run() costs one driver call. It keeps the arrays alive."""
 
-    If it may overlap, its blocks begin while earlier grids of the stream end (compiler._let_grids_overlap has them wait).
-    """
+    __slots__ = ("_arguments", "_call", "_keep", "_kernel", "_pointers", "_values")
 
-    __slots__ = ("_arguments", "_config", "_call", "_keep", "_kernel", "_pointers", "_values")
-
-    def __init__(self, kernel: LoadedKernel, stream, grid, arguments, shared: int | None, overlaps: bool = False):
+    def __init__(self, kernel: LoadedKernel, stream, grid, arguments, shared: int | None):
         name, slots = kernel.specialized.name, kernel.slots
         if len(arguments) != len(slots):
             raise DeviceError(f"{name} takes {len(slots)} arguments, found {len(arguments)}: "
@@ -67,16 +64,12 @@ class PreparedLaunch:
         self._pointers = (ctypes.c_void_p * max(len(slots), 1))(*(ctypes.addressof(value) for value in self._values))
         grid = (grid, 1, 1) if isinstance(grid, int) else (*grid, 1, 1)[:3]
         self._call = (kernel.function, *grid, kernel.specialized.threads, 1, 1, shared, stream, ctypes.addressof(self._pointers), 0)
-        self._config = _overlapping(self._call) if overlaps else None
 
     def run(self) -> None:
         """Queue the launch; one without blocks does nothing."""
         if 0 in self._call[1:4]:
             return
-        if self._config is None:
-            status = cu.cuLaunchKernel(*self._call)[0]
-        else:
-            status = cu.cuLaunchKernelEx(self._config, self._call[0], *self._call[-2:])[0]
+        status = cu.cuLaunchKernel(*self._call)[0]
         if status != cu.CUresult.CUDA_SUCCESS:
             check((status,), f"launching {self._kernel.specialized.name} on a grid of {self._call[1:4]}")
 
@@ -88,18 +81,6 @@ class PreparedLaunch:
                 self._keep[i] = value
                 return
         raise DeviceError(f"{self._kernel.specialized.name} has no parameter {name!r}")
-
-
-def _overlapping(call: tuple):
-    """The same launch for cuLaunchKernelEx, as one that needs not wait for the end of the grid before it."""
-    config, attribute, value = cu.CUlaunchConfig(), cu.CUlaunchAttribute(), cu.CUlaunchAttributeValue()
-    (config.gridDimX, config.gridDimY, config.gridDimZ, config.blockDimX, config.blockDimY, config.blockDimZ,
-     config.sharedMemBytes, config.hStream) = call[1:9]
-    attribute.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-    value.programmaticStreamSerializationAllowed = 1
-    attribute.value = value
-    config.attrs, config.numAttrs = [attribute], 1
-    return config
 
 
 def _packed(kernel: str, parameter, value):

@@ -10,15 +10,14 @@ of x in shared memory; its warps, WARPS_T along the tokens and WARPS_N along the
 A chain's step takes about 33 cycles, 5.3 us for K = 5120; everything else is arranged to hide behind it or behind memory:
  * STAGES - 1 pieces are in flight at any time. A multiprocessor's share of 4.8 TB/s is 36 bytes per ns; at 700 ns that is
    25 KB that must be on their way, the rings of a multiprocessor hold about three times as much.
- * Once the last piece is on its way the next grid may begin. (That it had L2 fetch its first pieces meanwhile made steps slower.)
  * Fragments are read two pairs of steps before their use, so that no step waits for shared memory.
  * With many tokens the bound is shared memory, 128 bytes per cycle: a warp with as many outputs as tokens reads least.
- * Where few warps multiply, COPIERS more warps copy for them: a chain's next step need not wait for a copy's addresses.
+ * COPIERS more warps copy for those that multiply: a chain's next step need not wait for a copy's addresses.
 """
 
 from vtlite.cuda.kernel import device, kernel
 from vtlite.cuda.lang import (anew, bf16, consteval, cp_async_16_or_zero, cp_async_commit, cp_async_wait, cuda, f32, lane_id,
-                              let_next_grid_begin, mma_m16n8k16_bf16, named_barrier_sync, ptr, shared_address, u16, u32)
+                              mma_m16n8k16_bf16, named_barrier_sync, ptr, shared_address, u16, u32)
 from vtlite.cuda.linear_epilogue import write_gated, write_plain
 from vtlite.cuda.tiles import fragment_a, fragments_two_steps, swizzled
 
@@ -37,7 +36,8 @@ TILES_N = (8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 96, 112, 128)
 MANY = 32                               # tokens from which warps have several groups of 8 outputs
 MOST_FOR_FEW = 64                       # TILE_N for fewer tokens
 LEAST_WARPS = 4                         # that multiply, if the tile can be split so
-FEW_OUTPUTS = 24                        # TILE_N up to which four more warps copy
+COPYING = 4                             # COPIERS, as measured: but 2 for 8 outputs, and none where
+MOST_COPIED_FOR = 48                    # 64 tokens meet more outputs than these
 MOST_SUMS = 8                           # of 16 x 8, per warp: registers
 RING_BYTES = 72 << 10                   # three blocks of a multiprocessor fit beside each other
 MANY_RING_BYTES = 96 << 10              # two do
@@ -67,7 +67,7 @@ def constants(tile_t: int, tile_n: int, gated: bool) -> dict:
     row_bytes = 128 if tile_t >= MANY and 5 * (tile_t + tile_n) * 256 > ring_bytes else 256
     stages = max(3, min(ring_bytes // ((tile_t + tile_n) * row_bytes), MOST_STAGES))
     return {"TILE_T": tile_t, "TILE_N": tile_n, "WARPS_T": warps_t, "WARPS_N": warps_n,
-            "COPIERS": 4 if tile_n <= FEW_OUTPUTS and warps_t * warps_n < LEAST_WARPS else 0,
+            "COPIERS": 2 if tile_n == 8 else 0 if tile_t == MOST_ROWS and tile_n > MOST_COPIED_FOR else COPYING,
             "ROW_BYTES": row_bytes, "STAGES": stages, "GATED": gated}
 
 
@@ -123,8 +123,6 @@ def refill(slot, stage, stages, x, weight, T, N, vectors):
     """Start copying to the slot of a stage that all have read: the stage STAGES later, if there is one."""
     if stage + u32(STAGES) < stages:
         fill(slot, stage + u32(STAGES), x, weight, T, N, vectors)
-    else:
-        let_next_grid_begin()                                           # all loads are on their way
     cp_async_commit()
 
 

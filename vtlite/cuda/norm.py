@@ -13,7 +13,7 @@ from vtlite import reference
 from vtlite.cuda.device import current
 from vtlite.cuda.kernel import device, kernel
 from vtlite.cuda.lang import (bf16, bf16x2_high, bf16x2_low, consteval, cuda, f32, f32_to_bf16x2, fma, load_f32x4, load_u32x4,
-                              mul, ptr, select, store_u32x4, u32, wait_for_earlier_grids)
+                              mul, ptr, select, store_u32x4, u32)
 from vtlite.cuda.layout import need_contiguous, vectors_between_heads
 from vtlite.cuda.reduction import group_sum
 from vtlite.elementary import rsqrt, silu
@@ -102,9 +102,8 @@ def rms_norm_kernel(x, weight, y, eps, num_rows, heads, token_stride, head_strid
     start, first = first_vector(row, heads, token_stride, head_stride), tid & u32(GROUP - 1)
     words, weights = cuda.local.array((VECTORS, 4), u32), cuda.local.array((VECTORS, 4), u32)
     partial, total = cuda.shared.array(32, f32), f32(0)
-    for v in consteval(range(VECTORS)):                                    # all loads first; the weights while earlier grids end
+    for v in consteval(range(VECTORS)):                                    # all loads first: 32 VECTORS bytes in flight
         weights[v, 0], weights[v, 1], weights[v, 2], weights[v, 3] = load_vector(weight, u32(0), first + u32(v * GROUP), first)
-    wait_for_earlier_grids()
     if row < num_rows:
         for v in consteval(range(VECTORS)):
             words[v, 0], words[v, 1], words[v, 2], words[v, 3] = load_vector(x, start, first + u32(v * GROUP), first)

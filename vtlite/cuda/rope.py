@@ -62,34 +62,32 @@ def turned_pair(a, cos, sin):
 
 @kernel((ptr(bf16), ptr(f32), ptr(f32), ptr(bf16), u32, u32), threads=THREADS, constants=SHAPE, prebuild=COMMON)
 def rotary_half_split_kernel(x, cos, sin, y, num_items, token_stride):
-    """An item: vector j of the first half with its partner in the second half, or a vector that passes through.
+    """An item: one vector; if it turns, its partner comes from L1, where a neighbour has brought it.
 
     token_stride: vectors from one token of x to the next.
     """
     item = u32(cuda.blockIdx.x) * u32(THREADS) + u32(cuda.threadIdx.x)
     if item < num_items:
-        head = item // u32((HEAD_DIM - ROTARY // 2) // 8)                  # token * HEADS + its head
-        j = item - head * u32((HEAD_DIM - ROTARY // 2) // 8)
+        head = item // u32(HEAD_DIM // 8)                                  # token * HEADS + its head
+        j = item - head * u32(HEAD_DIM // 8)
         token = head // u32(HEADS)
         source = token * token_stride + (head - token * u32(HEADS)) * u32(HEAD_DIM // 8) + j
-        target = head * u32(HEAD_DIM // 8) + j
-        turns = j < u32(ROTARY // 16)
-        a0, a1, a2, a3 = load_u32x4(x, source + select(turns, u32(0), u32(ROTARY // 16)))      # before the branch: one latency
-        if turns:
-            angle = token * u32(ROTARY // 8) + j * u32(2)
-            b0, b1, b2, b3 = load_u32x4(x, source + u32(ROTARY // 16))
+        a0, a1, a2, a3 = load_u32x4(x, source)
+        if j < u32(ROTARY // 8):
+            low = j < u32(ROTARY // 16)
+            b0, b1, b2, b3 = load_u32x4(x, select(low, source + u32(ROTARY // 16), source - u32(ROTARY // 16)))
+            angle = token * u32(ROTARY // 8) + select(low, j, j - u32(ROTARY // 16)) * u32(2)
             c0, c1, c2, c3 = load_f32x4(cos, angle)
             c4, c5, c6, c7 = load_f32x4(cos, angle + u32(1))
             s0, s1, s2, s3 = load_f32x4(sin, angle)
             s4, s5, s6, s7 = load_f32x4(sin, angle + u32(1))
-            store_u32x4(y, target,
-                        turned_low_half(a0, b0, c0, s0, c1, s1), turned_low_half(a1, b1, c2, s2, c3, s3),
-                        turned_low_half(a2, b2, c4, s4, c5, s5), turned_low_half(a3, b3, c6, s6, c7, s7))
-            store_u32x4(y, target + u32(ROTARY // 16),
-                        turned_high_half(a0, b0, c0, s0, c1, s1), turned_high_half(a1, b1, c2, s2, c3, s3),
-                        turned_high_half(a2, b2, c4, s4, c5, s5), turned_high_half(a3, b3, c6, s6, c7, s7))
-        else:
-            store_u32x4(y, target + u32(ROTARY // 16), a0, a1, a2, a3)
+            if low:
+                a0, a1 = turned_low_half(a0, b0, c0, s0, c1, s1), turned_low_half(a1, b1, c2, s2, c3, s3)
+                a2, a3 = turned_low_half(a2, b2, c4, s4, c5, s5), turned_low_half(a3, b3, c6, s6, c7, s7)
+            else:
+                a0, a1 = turned_high_half(b0, a0, c0, s0, c1, s1), turned_high_half(b1, a1, c2, s2, c3, s3)
+                a2, a3 = turned_high_half(b2, a2, c4, s4, c5, s5), turned_high_half(b3, a3, c6, s6, c7, s7)
+        store_u32x4(y, item, a0, a1, a2, a3)
 
 
 @kernel((ptr(bf16), ptr(f32), ptr(f32), ptr(bf16), u32, u32), threads=THREADS, constants=SHAPE,
@@ -136,7 +134,7 @@ def rope_cos_sin(positions, inv_freq, attention_factor: float = 1.0, *, out=None
 def rotary(x, cos, sin, interleaved: bool = False, *, out=None):
     """x [T, H, D] bf16, cos and sin [T, R/2] f32 with R <= D -> [T, H, D] bf16.
 
-    x may leave gaps between tokens; out may be x.
+    x may leave gaps between tokens; out may not share memory with it.
     """
     tokens, heads, head_dim = x.shape
     rotary_dim = 2 * cos.shape[-1]
@@ -147,7 +145,7 @@ def rotary(x, cos, sin, interleaved: bool = False, *, out=None):
     y = current().empty(x.shape, bf16) if out is None else out
     need_contiguous(cos=cos, sin=sin, out=y)
     kernel = rotary_interleaved_kernel if interleaved else rotary_half_split_kernel
-    items = tokens * heads * (head_dim if interleaved else head_dim - rotary_dim // 2) // 8
+    items = tokens * heads * head_dim // 8
     current().launch(kernel.specialize(HEADS=heads, HEAD_DIM=head_dim, ROTARY=rotary_dim), -(-items // THREADS),
                      x, cos, sin, y, items, vectors_between_tokens("x", x))
     return y

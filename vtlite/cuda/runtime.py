@@ -46,7 +46,7 @@ class GpuDevice:
         self.make_current()
         self.stream = check(cu.cuStreamCreate(cu.CUstream_flags.CU_STREAM_NON_BLOCKING.value), "creating a stream")
         self._kernels: dict[Specialized, LoadedKernel] = {}
-        self._arena, self._in_step, self._overlapping = Arena(), False, False
+        self._arena, self._in_step = Arena(), False
         self._use_arena = os.environ.get("VTLITE_NO_ARENA") != "1"      # compute-sanitizer sees arrays only if each is allocated
         self._ring: PinnedRing | None = None
         self._pool = PinnedPool()
@@ -135,15 +135,6 @@ class GpuDevice:
         finally:
             self._in_step = in_step
 
-    @contextlib.contextmanager
-    def overlapping(self):
-        """Launches made inside begin while those before them end. What a kernel reads before it waits (weights) must be complete."""
-        self._overlapping = self.compute_capability >= (9, 0)
-        try:
-            yield
-        finally:
-            self._overlapping = False
-
     # kernels
 
     def load(self, specialized: Specialized) -> LoadedKernel:
@@ -155,7 +146,7 @@ class GpuDevice:
 
     def prepare(self, specialized: Specialized, grid, *arguments, shared: int | None = None) -> PreparedLaunch:
         """A launch to run() many times. `grid` is a number of blocks or a tuple; arrays and scalars follow the signature."""
-        return PreparedLaunch(self.load(specialized), self.stream, grid, arguments, shared, self._overlapping)
+        return PreparedLaunch(self.load(specialized), self.stream, grid, arguments, shared)
 
     def launch(self, specialized: Specialized, grid, *arguments, shared: int | None = None) -> None:
         """Queue one launch."""

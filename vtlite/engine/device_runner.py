@@ -6,7 +6,6 @@ does not depend on which it was, nor on the bucket. A step can be launched befor
 """
 
 import statistics
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -30,7 +29,6 @@ from vtlite.reference import Samples
 SHORTEST_CONTEXT = 256           # of a bucket; the others are powers of two above it
 FEWEST_VALUES = 64
 TOP_LOGPROBS = (-1, 0, 1, 5, 20)
-MOST_TO_OVERLAP = 8              # tokens of a step: with more, blocks that begin early crowd on the multiprocessors that are free first
 SAMPLED_AT_ONCE = 256            # rows: bounds the sampler's workspace
 
 
@@ -178,15 +176,14 @@ class DeviceRunner(Caches):
         if self.states and is_generated is not None:
             delta_net = plan_step(host.query_start_loc, host.seq_lens, host.state_slots, is_generated).on(self.device)
         batch = SimpleNamespace(**vars(arrays), delta_net=delta_net, is_decode=False)              # the plan says it all
-        with self.device.overlapping() if arrays.input_ids.size <= MOST_TO_OVERLAP else nullcontext():
-            fill_drawn(batch.input_ids, self._drawn)
-            logits = self.model.forward(batch, self.kv_cache, self.states)
-            rows, top = len(logits), max(num_logprobs, 0)
-            results = vars(_results(rows, top).views(self._results))
-            for first in range(0, rows, SAMPLED_AT_ONCE):
-                part = slice(first, min(first + SAMPLED_AT_ONCE, rows))
-                out = Samples(**{name: array[part] for name, array in results.items()})
-                sample_rows(logits[part], batch.table[part], batch.values, num_logprobs, out=out)
+        fill_drawn(batch.input_ids, self._drawn)
+        logits = self.model.forward(batch, self.kv_cache, self.states)
+        rows, top = len(logits), max(num_logprobs, 0)
+        results = vars(_results(rows, top).views(self._results))
+        for first in range(0, rows, SAMPLED_AT_ONCE):
+            part = slice(first, min(first + SAMPLED_AT_ONCE, rows))
+            out = Samples(**{name: array[part] for name, array in results.items()})
+            sample_rows(logits[part], batch.table[part], batch.values, num_logprobs, out=out)
 
     def read(self, step: "Launched") -> StepResult:
         """Wait for a launched step: its results, on the host."""

@@ -38,8 +38,7 @@ from vtlite.cuda.lang.primitive import PRIMITIVES, Primitive
 from vtlite.cuda.lang.quick import quarter_of_one_plus_exp_minus, quotient, reciprocal
 from vtlite.cuda.lang.tensor_core import (ldmatrix_x1, ldmatrix_x1_trans, ldmatrix_x2, ldmatrix_x2_trans, ldmatrix_x4,
                                           ldmatrix_x4_trans, mma_m16n8k16_bf16, mma_m16n8k16_f16, stmatrix_x4)
-from vtlite.cuda.lang.thread import (consteval, cuda, lane_id, let_next_grid_begin, named_barrier_arrive, named_barrier_sync,
-                                     wait_for_earlier_grids)
+from vtlite.cuda.lang.thread import consteval, cuda, lane_id, named_barrier_arrive, named_barrier_sync
 from vtlite.cuda.lang.types import (Parameter, Pointer, bf16, e4m3, e5m2, f16, f32, f64, i8, i16, i32, i64, ptr, tensor_map, u8, u16,
                                     u32, u64)
 from vtlite.cuda.lang.warp import (ballot, clz, match_any, popc, redux_add, redux_and, redux_max, redux_min, redux_or, shfl_down,

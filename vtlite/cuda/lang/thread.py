@@ -86,24 +86,6 @@ def named_barrier_arrive(barrier, threads):
     current().named_barrier(barrier, threads, arrive_only=True)
 
 
-@primitive({"sm_80": "", "sm_90": "griddepcontrol.wait;"})
-def wait_for_earlier_grids():
-    """Wait until the grids launched before have ended and their writes are visible (CUDA: cudaGridDependencySynchronize).
-
-    In device.overlapping() a grid begins while those before it end. A kernel that calls this may read before it what no kernel
-    writes, such as weights; every other waits as the first thing that it does.
-    """
-
-
-@primitive({"sm_80": "", "sm_90": "griddepcontrol.launch_dependents;"})
-def let_next_grid_begin():
-    """Once a thread of every block has called this, the next grid may begin (CUDA: cudaTriggerProgrammaticLaunchCompletion).
-
-    In device.overlapping() only; a kernel that never calls it does so as its first act. One that is bound by memory calls it
-    when its last loads are on their way: what the next grid reads before it waits then takes no bandwidth from them.
-    """
-
-
 @primitive("mov.u32 $0, %laneid;", outputs="i", pure=True)
 def lane_id():
     """This thread's lane of its warp, i32 0..31 (CUDA: %laneid)."""
