@@ -1,4 +1,4 @@
-"""A hybrid model on the emulated GPU: the definition's answer; the same bits in a batch, from a kept state, and uncut.
+"""A hybrid model on the emulated GPU: the definition's answer; the same bits in a batch, from a kept state, uncut, and not ahead.
 
 What would take the emulator most of the time takes its bits from arithmetic on arrays, which other tests hold equal to the
 kernels': vtlite/cuda/sm_90.py. One run has the kernels of attention and delta nets.
@@ -102,9 +102,10 @@ def check_against_definition(checkpoint, prompt: list[int], answer: list[tuple])
 
 
 def test_neighbours_kept_states_and_cuts_change_no_bit_of_the_definitions_answer(checkpoint, device, monkeypatch):
-    (by_kernels,) = answers(load(checkpoint), SHORT, max_tokens=3)          # a prompt, a decode step, its replay
+    (by_kernels,) = answers(load(checkpoint), SHORT, max_tokens=3)          # a prompt, a decode step, its replay one step ahead
     check_against_definition(checkpoint, SHORT, by_kernels)
     put_mixers_on_arrays(device, monkeypatch)
+    assert answers(load(checkpoint, async_scheduling=False), SHORT, max_tokens=3) == [by_kernels]
     caching = load(checkpoint)
     (missed,) = answers(caching, LONG)                                      # cut at 64, where the state is kept
     check_against_definition(checkpoint, LONG, missed)

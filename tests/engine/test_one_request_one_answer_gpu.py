@@ -56,7 +56,7 @@ def test_any_mix_gives_each_request_the_answer_it_gets_alone(seed, checkpoint, a
         device="cuda", max_model_len=LONGEST, num_blocks=int(rng.integers(fewest, 6 * fewest)),        # few enough to preempt
         max_num_batched_tokens=max(batched_tokens, seqs + 63), max_num_seqs=seqs,          # hybrids need room for a chunk
         enable_prefix_caching=bool(rng.random() < 0.5), enforce_eager=bool(rng.random() < 0.3),
-        scheduling_policy=str(rng.choice(["fcfs", "priority"]))))
+        scheduling_policy=str(rng.choice(["fcfs", "priority"])), async_scheduling=bool(rng.random() < 0.7)))
     engine.pool._free = OrderedDict.fromkeys(rng.permutation(list(engine.pool._free)).tolist())       # blocks anywhere
     mix = [(draw_prompt(rng), int(rng.integers(len(PARAMS)))) for _ in range(size)]
     outputs = collect(engine, [(int(rng.integers(0, 12)), prompt, PARAMS[p], int(rng.integers(-1, 2))) for prompt, p in mix])
