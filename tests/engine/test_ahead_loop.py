@@ -270,6 +270,12 @@ def test_a_waiting_request_gets_its_first_token_in_the_next_step_but_one_at_the_
     assert "late" in [delta.request_id for _ in range(2) for delta in engine.step()]
 
 
+def test_a_queue_that_no_slot_is_free_for_does_not_keep_those_who_run_from_running_ahead():
+    engine = Toy(max_num_seqs=1)
+    collect(engine, [(0, PREFIX[:3], plain(7), 0), (0, PREFIX[:5], plain(2), 0)])
+    assert engine.runner.trace == "LR" + "L" + 5 * "LR" + "R" + "LR" + "LR"
+
+
 @pytest.mark.parametrize("how", ("stopped", "aborted"))
 def test_a_step_ahead_whose_requests_have_all_ended_is_read_and_dropped(how):
     prompt, engine = PREFIX[:5], Toy()

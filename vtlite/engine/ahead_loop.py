@@ -47,7 +47,7 @@ class AheadLoop(SyncLoop):
     def _look_ahead(self, batch: Batch) -> Batch | None:
         """The step after a decode step of all running requests, if it will be one of the same requests."""
         scheduler = self.scheduler
-        if (scheduler.waiting or len(batch.sampled) != len(scheduler.running) or not self.runner.is_decode(batch)
+        if (scheduler.may_admit or len(batch.sampled) != len(scheduler.running) or not self.runner.is_decode(batch)
                 or not all(map(_goes_on, batch.sampled))
                 or not all(scheduler.pool.grow(request, request.num_tokens + 1) for request in batch.sampled)):
             return None

@@ -83,6 +83,11 @@ class Scheduler:
         self._discards: list[Request] = []
         self._to_keep: dict[int, int] = {}                     # prefix node -> state slot where this step leaves its state
 
+    @property
+    def may_admit(self) -> bool:
+        """Whether somebody waits and a state slot is free: the next step admits them if there are blocks and budget enough."""
+        return bool(self.waiting and self._free_slots)
+
     def add(self, request: Request) -> None:
         request.arrival = self._arrivals
         self._arrivals += 1
