@@ -22,7 +22,7 @@ def peak():
 before = peak()
 from vtlite.config import EngineConfig
 from vtlite.engine.engine import Engine
-Engine(sys.argv[1], EngineConfig(device="cuda", num_blocks=64, max_model_len=1024, load_format="auto"))
+Engine(sys.argv[1], EngineConfig(device="cuda", num_blocks=128, max_model_len=1024))
 print(peak() - before)
 """
 
