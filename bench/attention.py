@@ -25,8 +25,8 @@ DECODE, PREFILL = SPECS
 SHAPES = ((32, 8, 128), (24, 4, 256))                               # H, Hkv, D of Qwen3-8B and of Qwen3.6-27B
 DECODES = ((1, 8192), (32, 1024), (32, 8192), (1, 262144))          # sequences, keys
 PREFILLS = (4096, 16384)                                            # tokens
-DECODE_VARIANTS = {128: [(128, 4, 3), (128, 3, 4)], 256: [(128, 3, 2), (128, 2, 3), (64, 2, 3)]}
-PREFILL_VARIANTS = {128: [(256, 2), (128, 2)], 256: [(128, 2), (64, 2)]}
+DECODE_VARIANTS = {128: [(128, 3, 4), (128, 4, 3)], 256: [(128, 2, 3), (128, 3, 2)]}
+PREFILL_VARIANTS = {128: [(256, 2), (128, 2)], 256: [(128, 2)]}
 
 
 @contextmanager

@@ -82,7 +82,7 @@ def measure(gpu, ceilings: Ceilings, T: int, layer: Layer) -> list[dict]:
         found = np.concatenate([y[t : t + 1].numpy() for t in tokens])[:, outputs]
         launches = [lambda weight=weight: launch(weight) for weight in weights]
         us = time_kernel(gpu, launches)
-        made = {"name": name, "case": {"T": T, "N": N, "K": K, "what": what}, "us": round(us, 2)}
+        made = {"name": name, "case": {"T": T, "N": N, "K": K, "gated": gated, "what": what}, "us": round(us, 2)}
         bound, share = ceilings.share(us, num_bytes, flops)
         return made | {"bytes": num_bytes, "flops": flops, "bound": bound, "share": round(share, 4),
                        "ok": bool(np.array_equal(found, expected))}
@@ -90,7 +90,7 @@ def measure(gpu, ceilings: Ceilings, T: int, layer: Layer) -> list[dict]:
     op = linear_silu_and_mul if gated else linear
     rows = [row("linear", lambda weight: op(x, weight, out=y))]
     rows += [row(what, lambda weight, kernel=kernel: launch_with(gpu, kernel, x, weight, y)) for what, kernel in others(T, layer).items()]
-    return rows + torch_linear(x, weights, {"T": T, "N": N, "K": K})
+    return rows + torch_linear(x, weights, {"T": T, "N": N, "K": K, "gated": gated})
 
 
 def launch_with(gpu, kernel: Specialized, x, weight, y) -> None:

@@ -5,6 +5,8 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from vtlite.cuda.attention_decode import TUNED
+
 ELSEWHERE = "h200-peers.json"                                   # peers that a file does not have
 HOW = ("what", "variant", "warps", "stages")                    # parts of a case that tell variants apart
 MODEL_CASE = re.compile(r"(?P<shape>[^,:]+)(, \d+ in, \d+ out, concurrency (?P<concurrency>\d+))?[^:]*(: (?P<part>.+))?")
@@ -74,8 +76,10 @@ def engine_rows(rows: list[Row]) -> list[Row]:
 
 
 def is_launched(row: Row) -> bool:
-    """Whether the engine launches this variant, where that need not be the first: as vtlite/cuda/gdn.py chooses on an H200."""
+    """Whether the engine launches this variant, where that need not be the first: as vtlite/cuda chooses on an H200."""
     states = row.case.get("S", 0) * row.case.get("Hv", 0)
     if row.name == "gdn.decode":
         return row.how.get("what") == ("v_tile 64" if states >= 4 * 132 else "v_tile 32")
+    if row.name == "attention.decode":
+        return row.how.get("variant") == list(TUNED[row.case["D"]][0])
     return row.name == "gdn.prefill" and row.how == {"warps": 8 if states >= 132 else 4, "stages": 2}

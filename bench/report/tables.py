@@ -126,9 +126,8 @@ batch-invariant mode and transformers 5.17 ran on another H200, where torch's co
 cold (Qwen3-8B with a warm one: about 80 s)."""),
     Table("Linear layers in bf16, few rows", "linear.bf16 linear.silu_and_mul",
           [NAME, ROWS, LAYER, US, TBPS, OF_COPY, *beside("torch, us", TORCH), OTHER],
-          """Graph replays over weights larger than L2, which are only read, so that a share of copy can exceed 1. Overlapping:
-as in a step, where a kernel starts before the one ahead has ended. torch has the same arrays (torch.mv for one row;
-of silu_and_mul the product alone)."""),
+          """Graph replays over weights larger than L2, which are only read, so that a share of copy can exceed 1. torch has
+the same arrays (torch.mv for one row; of silu_and_mul the product alone)."""),
     Table("Linear layers in bf16, many rows", "linear.bf16.prefill*",
           [ROWS, LAYER, US, TFLOPS, OF_TENSOR, *beside("torch, us", TORCH), OTHER], "torch calls cuBLAS."),
     Table("Attention, decode", "attention.decode",
