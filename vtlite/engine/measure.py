@@ -140,7 +140,7 @@ def step_by_part(engine: Engine, input_len: int, concurrency: int) -> tuple[floa
         if engine.config.enforce_eager:
             return seconds, [("kernels launched one by one, and the host's work", seconds)]
         graph_seconds, parts = engine.loop.runner.time_decode_step()
-        return seconds, [*parts, ("host, and copies to and from the device", seconds - graph_seconds)]
+        return seconds, [*parts, ("host, and copies to and from the device", max(0.0, seconds - graph_seconds))]   # what is not hidden
     finally:
         for i in range(concurrency):
             engine.abort(f"part-{i}")
