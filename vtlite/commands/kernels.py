@@ -144,7 +144,7 @@ def _compile(args: argparse.Namespace) -> int:
         chosen |= dict.fromkeys(launched_by_specs())
     for model in args.model:
         from vtlite.checkpoint.resolve import resolve
-        from vtlite.cuda.recorder import launched_by_model
+        from vtlite.engine.model_kernels import launched_by_model
         chosen |= dict.fromkeys(launched_by_model(resolve(model)))
     kernels = [specialized for specialized in chosen if not wanted or specialized.kernel in wanted]
     console, rows = Console(stderr=True), []
