@@ -71,11 +71,22 @@ def loop_row(engine, shape: str, concurrency: int, ceiling: float) -> dict:
     return row | {"peer": "vLLM", "peer_tokens_per_second": peer, "ratio": row["output_tokens_per_second"] / peer}
 
 
-def prefill_row(engine, shape: str) -> dict:
+def prefill_row(engine, shape: str, matmul_tflops: float | None) -> dict:
     """One prompt of LONG tokens: the second of two, so that every kernel is loaded."""
     done = [measure.closed_loop(engine, LONG, 3, 1, 1, seed=seed) for seed in (1, 2)][-1]
-    seconds = done.first_token[0]
-    return {"name": "prefill", "case": f"{shape}, 1 x {LONG}", "us": seconds * 1e6, "tokens_per_second": LONG / seconds, "ok": True}
+    seconds, flops = done.first_token[0], prefill_flops(engine.model, LONG)
+    share = {"share": flops / seconds / 1e12 / matmul_tflops} if matmul_tflops else {}
+    return {"name": "prefill", "case": f"{shape}, 1 x {LONG}", "us": seconds * 1e6, "tokens_per_second": LONG / seconds,
+            "flops": flops, "tflops": flops / seconds / 1e12, **share, "ok": True}
+
+
+def prefill_flops(model, tokens: int) -> int:
+    """Products and sums of every weight but embedding and head with each token, and of causal attention. (Delta rules count for
+    nothing here: they are less than a hundredth.)"""
+    outside = {id(model.embed_tokens), id(model.lm_head)}
+    weights = sum(array.size for array in measure.arrays_of(model) if id(array) not in outside and array.ndim == 2)
+    attention = model.kv_shape[0] * model.config.num_heads * model.config.head_dim
+    return 2 * tokens * weights + 2 * tokens * tokens * attention
 
 
 def measure_shape(shape: str, concurrencies: list[int], out: Path) -> None:
@@ -85,7 +96,7 @@ def measure_shape(shape: str, concurrencies: list[int], out: Path) -> None:
     copy = ceilings.copy_tbps * 1e12
     engine = LLM(SHAPES / shape, **OPTIONS).engine
     steps = [lambda c=c: decode_rows(engine, shape, c, copy) for c in concurrencies]
-    steps += [lambda: [prefill_row(engine, shape)], *(lambda c=c: [loop_row(engine, shape, c, copy)] for c in concurrencies)]
+    steps += [lambda: [prefill_row(engine, shape, ceilings.matmul_tflops)], *(lambda c=c: [loop_row(engine, shape, c, copy)] for c in concurrencies)]
     for step in steps:
         rows += [{name: round(value, 4) if isinstance(value, float) else value for name, value in row.items()} for row in step()]
         gpu_checks.write(out, gpu, ceilings, rows)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.gpu
 
 DENSE, HYBRIDS = ("two_layers", "window", "biases", "tiny-dense"), ("hybrid", "hybrid_narrow", "tiny-hybrid")
 MODELS = (*DENSE, *HYBRIDS)
-MIXES = 320
+MIXES = 700                                    # 300 of them of hybrids
 LONGEST, MOST_TOKENS = 1024, 700               # positions, and tokens of a prompt
 PREFIX = np.random.default_rng(0).integers(0, 256, MOST_TOKENS).tolist()      # what most prompts begin with
 

@@ -87,7 +87,7 @@ def step_bytes(model, num_seqs: int, context: float) -> int:
     Every weight once (of an embedding that is not also the head nothing worth counting), the keys and values that each
     sequence attends to, and its recurrent state both ways.
     """
-    weights = sum(array.nbytes for array in _arrays(model))
+    weights = sum(array.nbytes for array in arrays_of(model))
     if model.lm_head is not model.embed_tokens:
         weights -= model.embed_tokens.nbytes
     num_layers, num_kv_heads, head_dim = model.kv_shape
@@ -97,7 +97,7 @@ def step_bytes(model, num_seqs: int, context: float) -> int:
     return int(weights + num_seqs * (keys * 2 * num_kv_heads * head_dim * model.dtype.itemsize + 2 * states))
 
 
-def _arrays(model) -> list:
+def arrays_of(model) -> list:
     """The arrays that a model holds, each once."""
     found, todo = {}, list(vars(model).values())
     while todo:
