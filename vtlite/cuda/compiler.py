@@ -4,7 +4,7 @@
 
 numba-cuda-mlir types the bound kernel and lowers it to MLIR; from there on the steps are ours, so that they hold what the
 kernels rely on: libnvvm runs with -fma=0 (a * b + c stays two roundings, as in Python), and ptxas reports registers and
-spills. Importing this module imports no compiler; compile_kernel does.
+spills; what spills is assembled once more, sparing registers, without min_blocks. Importing this module imports no compiler; compile_kernel does.
 """
 
 import re
@@ -28,7 +28,7 @@ PACKAGE, TESTED_VERSION = "numba-cuda-mlir", "0.6"
 SHARED_MEMORY = 3                       # address space
 SWIZZLE_ATOM = 1024                     # bytes
 OLDEST_MODERN = 100                     # libnvvm takes the IR of LLVM 7 for chips before this one
-SPARING = "-Xptxas=--register-usage-level=3"        # of 10: without the optimisations that take most registers, 5 being usual
+SPARING = "-Xptxas=--register-usage-level=3"        # of 10, 5 being usual: without optimisations that take many registers
 
 
 class CompileError(DeviceError):
@@ -75,7 +75,8 @@ def compile_kernel(specialized: Specialized, chip: str) -> Compiled:
     entry = re.search(r"\.entry\s+([\w$]+)", ptx).group(1)
     compiled = _assemble(ptx, chip, entry)
     if compiled.figures.spill_store_bytes:
-        compiled = min(compiled, _assemble(ptx, chip, entry, SPARING), key=lambda made: made.figures.spill_store_bytes)
+        unbound = re.sub(r"\.minnctapersm \d+", "", ptx)        # fewer blocks on a multiprocessor cost less than spills
+        compiled = min(compiled, _assemble(unbound, chip, entry, SPARING), key=lambda made: made.figures.spill_store_bytes)
     return compiled
 
 
