@@ -4,7 +4,8 @@
 
 numba-cuda-mlir types the bound kernel and lowers it to MLIR; from there on the steps are ours, so that they hold what the
 kernels rely on: libnvvm runs with -fma=0 (a * b + c stays two roundings, as in Python), and ptxas reports registers and
-spills; what spills is assembled once more, sparing registers, without min_blocks. Importing this module imports no compiler; compile_kernel does.
+spills; what spills is assembled once more, sparing registers, without min_blocks. Importing this module imports no compiler;
+compile_kernel does.
 """
 
 import re
