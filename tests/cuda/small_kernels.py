@@ -69,3 +69,14 @@ def double_where_float_is_due_kernel(x):
 @kernel((u32,), threads=32)
 def variable_where_literal_is_due_kernel(groups):
     cp_async_wait(groups)
+
+
+@kernel((ptr(f32), ptr(f32)), threads=512, min_blocks=4)
+def many_values_kernel(x, y):
+    """Turns 48 values of each thread around: more than the 32 registers that four such blocks leave it."""
+    tid, values = u32(cuda.threadIdx.x), cuda.local.array(48, f32)
+    for i in consteval(range(48)):
+        values[i] = x[tid + u32(512 * i)]
+    cuda.syncthreads()
+    for i in consteval(range(48)):
+        y[tid + u32(512 * i)] = values[47 - i]

@@ -53,6 +53,11 @@ def test_every_kernel_compiles_without_spills_or_hidden_arithmetic(kernel, built
         assert not re.search(r"\bfma\.|\bmad\.\w+\.f32", INLINE.sub("", entry.ptx)), "fused behind the source's back"
 
 
+def test_what_spills_is_assembled_without_the_bound_on_its_registers():
+    figures = compile_kernel(small.many_values_kernel.specialize(), "sm_80").figures
+    assert figures.spill_store_bytes == 0 and figures.registers > 32
+
+
 @pytest.mark.parametrize("chip", CHIPS)
 def test_it_compiles_for_a_chip_that_is_not_here(chip):
     assert f".target {chip}\n" in ptx_of(small.scale_kernel, chip)

@@ -18,7 +18,7 @@ and 2 q + 1. Which operand of an MMA is the rows and which the columns changes n
 """
 
 from vtlite.cuda.kernel import device
-from vtlite.cuda.lang import (consteval, cp_async_16, cp_async_16_or_zero, cuda, f32, f32_to_bf16x2, fma, fmax, lane_id, mul,
+from vtlite.cuda.lang import (anew, consteval, cp_async_16, cp_async_16_or_zero, cuda, f32, f32_to_bf16x2, fma, fmax, lane_id, mul,
                               select, shfl_xor, u32)
 from vtlite.cuda.tiles import swizzled
 from vtlite.elementary import softmax_exp2
@@ -69,7 +69,9 @@ def start_tile(target, kv, table, table_row, first, begin, end, head_start, toke
     vectors: head_start from a token's start to the head's, token_stride from token to token, plane from keys to values.
     With PLANES = 1 it is the keys alone, or the values alone if head_start has `plane` added.
     """
-    whole = begin <= first and first + u32(TILE) <= end
+    whole, thread = begin <= first and first + u32(TILE) <= end, u32(cuda.threadIdx.x)
+    if THREADS == 32:
+        thread = anew(thread)                                            # addresses are not kept: registers are short
     for part in consteval(range(TILE // SIXTEEN)):
         position = first + u32(part * SIXTEEN)
         block = u32(0)
@@ -77,7 +79,7 @@ def start_tile(target, kv, table, table_row, first, begin, end, head_start, toke
             block = u32(table[table_row + position // u32(BLOCK_SIZE)])
         source = (block * u32(BLOCK_SIZE) + position % u32(BLOCK_SIZE)) * token_stride + head_start
         for i in consteval(range((SIXTEEN * HEAD_DIM // 8 + THREADS - 1) // THREADS)):
-            piece = u32(cuda.threadIdx.x) + u32(i * THREADS)
+            piece = thread + u32(i * THREADS)
             if piece < u32(SIXTEEN * HEAD_DIM // 8):
                 row = piece // u32(HEAD_DIM // 8)
                 column = piece - row * u32(HEAD_DIM // 8)

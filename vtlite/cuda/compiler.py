@@ -4,7 +4,8 @@
 
 numba-cuda-mlir types the bound kernel and lowers it to MLIR; from there on the steps are ours, so that they hold what the
 kernels rely on: libnvvm runs with -fma=0 (a * b + c stays two roundings, as in Python), and ptxas reports registers and
-spills. Importing this module imports no compiler; compile_kernel does.
+spills; what spills is assembled once more, sparing registers, without min_blocks. Importing this module imports no compiler;
+compile_kernel does.
 """
 
 import re
@@ -28,6 +29,7 @@ PACKAGE, TESTED_VERSION = "numba-cuda-mlir", "0.6"
 SHARED_MEMORY = 3                       # address space
 SWIZZLE_ATOM = 1024                     # bytes
 OLDEST_MODERN = 100                     # libnvvm takes the IR of LLVM 7 for chips before this one
+SPARING = "-Xptxas=--register-usage-level=3"        # of 10, 5 being usual: without optimisations that take many registers
 
 
 class CompileError(DeviceError):
@@ -71,9 +73,12 @@ def compile_kernel(specialized: Specialized, chip: str) -> Compiled:
         ptx = _to_ptx(mlir, module, chip, specialized)
     except Exception as error:
         raise CompileError(f"{specialized.name} does not compile for {chip}: {error}") from error
-    cubin, log = _assemble(ptx, chip)
     entry = re.search(r"\.entry\s+([\w$]+)", ptx).group(1)
-    return Compiled(cubin, ptx, entry, _figures(log, entry))
+    compiled = _assemble(ptx, chip, entry)
+    if compiled.figures.spill_store_bytes:
+        unbound = re.sub(r"\.minnctapersm \d+", "", ptx)        # fewer blocks on a multiprocessor cost less than spills
+        compiled = min(compiled, _assemble(unbound, chip, entry, SPARING), key=lambda made: made.figures.spill_store_bytes)
+    return compiled
 
 
 def _front_end_chip(specialized: Specialized, chip: str) -> str:
@@ -256,10 +261,11 @@ def _place_shared_arrays(module) -> None:
             attributes["linkage"] = ir.Attribute.parse("#llvm.linkage<external>")
 
 
-def _assemble(ptx: str, chip: str) -> tuple[bytes, str]:
-    """PTX -> cubin and the assembler's report."""
+def _assemble(ptx: str, chip: str, entry: str, *more: str) -> Compiled:
+    """PTX -> cubin and the assembler's report. more: its options."""
     from cuda.bindings import nvjitlink
-    handle = nvjitlink.create(3, [f"-arch={chip}", "-O3", "-verbose"])
+    options = [f"-arch={chip}", "-O3", "-verbose", *more]
+    handle = nvjitlink.create(len(options), options)
     try:
         text = ptx.encode()
         try:
@@ -273,7 +279,7 @@ def _assemble(ptx: str, chip: str) -> tuple[bytes, str]:
         nvjitlink.get_linked_cubin(handle, cubin)
         log = bytearray(nvjitlink.get_info_log_size(handle))
         nvjitlink.get_info_log(handle, log)
-        return bytes(cubin), log.decode(errors="replace")
+        return Compiled(bytes(cubin), ptx, entry, _figures(log.decode(errors="replace"), entry))
     finally:
         nvjitlink.destroy(handle)
 
