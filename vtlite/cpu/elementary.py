@@ -7,14 +7,12 @@ from types import FunctionType
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
 from vtlite import elementary
+from vtlite.cpu.kernel import inlined
 from vtlite.cpu.simd import fma
-
-inlined = njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)      # called by compiled code alone
-
 
 def _primitive(result: types.Type, *operands: types.Type, instruction):
     """A function of these types that is one instruction: `instruction(builder, *values)` emits it."""

@@ -26,6 +26,8 @@ SERIAL_BELOW = 1 << 15            # elements of a cheap operation: fewer are ove
 _SIGNATURE = types.void(types.int64, types.CPointer(types.int64))
 _recording = threading.local()
 
+inlined = njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)    # a part of kernels
+
 
 class Kernel:
     """A Python function as a compiled kernel; use as a decorator."""
