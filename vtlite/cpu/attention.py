@@ -14,7 +14,7 @@ from numba import njit
 
 from vtlite.cpu import cores
 from vtlite.cpu.elementary import exp, tanh
-from vtlite.cpu.kernel import SERIAL_BELOW, Kernel, float_in, pointer_to, run
+from vtlite.cpu.kernel import SERIAL_BELOW, Kernel, float_in, inlined, pointer_to, run
 from vtlite.cpu.simd import LANES, add, fma, hmax, hsum, load, maximum, splat, store
 from vtlite.cpu.strided import bits
 
@@ -70,7 +70,7 @@ def _share(worker, args):
     weights = pointer_to(args[16] + 4 * worker * args[17], np.float32)       # [TILE]
     partial = pointer_to(args[16] + 4 * (worker * args[17] + TILE), np.float32)              # [head_dim]
     state = pointer_to(args[16] + 4 * (worker * args[17] + TILE + head_dim), np.float32)     # [2, group]
-    starts = pointer_to(args[18] + 8 * worker * TILE, np.int64)              # where each key of the tile starts in kv[0]
+    starts = pointer_to(args[18] + 8 * worker * TILE, np.int64)              # [TILE] where each key of the tile starts in kv[0]
     softcap = float_in(args[19])
     group = num_heads // num_kv_heads
     s = 0
@@ -79,7 +79,7 @@ def _share(worker, args):
         while t >= query_start_loc[s + 1]:
             s += 1
         end = seq_lens[s] - (query_start_loc[s + 1] - 1 - t)
-        begin = max(0, end - window) if window else 0
+        begin = end - window if 0 < window < end else 0
         _attend(q, kv, out, (t * num_heads + kv_head * group) * head_dim, table, s * table_width, block_size, begin, end,
                 kv_head * head_dim, num_kv_heads * head_dim, to_values, head_dim, group, scale, softcap, starts, weights, partial, state)
 
@@ -95,12 +95,15 @@ def _attend(q, kv, out, row, table, table_row, block_size, begin, end, head_star
         state[h], state[group + h] = _f32(-np.inf), _f32(0)
     for d in range(row, row + group * D):
         out[d] = _f32(0)
-    tile = begin - begin % TILE
-    while tile < end:
-        first, last = max(tile, begin), min(tile + TILE, end)
+    first = begin
+    while first < end:
+        next_tile = first - first % TILE + TILE
+        last = next_tile if next_tile < end else end
         for p in range(first, last):
             slot = table[table_row + p // block_size] * block_size + p % block_size
             starts[p - first] = slot * slot_stride + head_start
+        for i in range(last - first, TILE):
+            starts[i] = starts[last - first - 1]                             # _scores reads four at a time
         for h in range(group):
             head = row + h * D
             _scores(q, head, kv, starts, last - first, D, scale, weights)
@@ -114,19 +117,18 @@ def _attend(q, kv, out, row, table, table_row, block_size, begin, end, head_star
             state[h], state[group + h] = common, fma(state[group + h], old, total * new)
             for d in range(D):
                 out[head + d] = fma(out[head + d], old, partial[d] * new)
-        tile += TILE
+        first = last
     for h in range(group):
         for d in range(row + h * D, row + (h + 1) * D):
             out[d] /= state[group + h]
 
 
-@njit(inline="always")
+@inlined
 def _scores(q, head, kv, starts, count, D, scale, scores):
     """scores[i] = scale * (q . key i), four keys at a time so that four chains of fma overlap."""
     i = 0
     while i < count:
-        k0 = starts[i]
-        k1, k2, k3 = starts[min(i + 1, count - 1)], starts[min(i + 2, count - 1)], starts[min(i + 3, count - 1)]
+        k0, k1, k2, k3 = starts[i], starts[i + 1], starts[i + 2], starts[i + 3]
         a0 = a1 = a2 = a3 = splat(0)
         d = 0
         while d + LANES <= D:
@@ -144,7 +146,7 @@ def _scores(q, head, kv, starts, count, D, scale, scores):
         i += 4
 
 
-@njit(inline="always")
+@inlined
 def _exponentials(scores, count):
     """Replace scores by exp(score - max), zeros up to a multiple of eight; returns the max and the sum."""
     padded = -(-count // LANES) * LANES
@@ -162,7 +164,7 @@ def _exponentials(scores, count):
     return peak, hsum(total)
 
 
-@njit(inline="always")
+@inlined
 def _weighted_sum(kv, to_values, starts, count, D, weights, out):
     """out[d] = sum over i of weights[i] * value i[d], i ascending; 32, 8 or 1 elements at a time."""
     d = 0

@@ -3,56 +3,64 @@
 Inside a loop LLVM may run eight of these side by side, which changes no bit because nothing is reassociated.
 """
 
-from inspect import signature
+from types import FunctionType
 
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic, overload, register_jitable
+from numba.extending import intrinsic
 
-from vtlite import elementary, ieee
-from vtlite.cpu import simd
+from vtlite import elementary
+from vtlite.cpu.kernel import inlined
+from vtlite.cpu.simd import fma
+
+def _primitive(result: types.Type, *operands: types.Type, instruction):
+    """A function of these types that is one instruction: `instruction(builder, *values)` emits it."""
+    def generate(context, builder, signature, args):
+        return instruction(builder, *args)
+    return result(*operands), generate
 
 
 @intrinsic
-def _bits_of(typingctx, x):
-    def generate(context, builder, signature, args):
-        return builder.bitcast(args[0], ir.IntType(32))
-    return types.int32(types.float32), generate
+def _mul(typingctx, a, b):
+    return _primitive(types.float32, types.float32, types.float32, instruction=lambda builder, a, b: builder.fmul(a, b))
 
 
 @intrinsic
-def _float_of(typingctx, n):
-    def generate(context, builder, signature, args):
-        return builder.bitcast(args[0], ir.FloatType())
-    return types.float32(types.int32), generate
+def _div(typingctx, a, b):
+    return _primitive(types.float32, types.float32, types.float32, instruction=lambda builder, a, b: builder.fdiv(a, b))
 
 
-_MEANING = {
-    ieee.fma: lambda a, b, c: simd.fma(a, b, c),
-    ieee.mul: lambda a, b: a * b,
-    ieee.div: lambda a, b: a / b,
-    ieee.sqrt: lambda a: np.sqrt(a),
-    ieee.select: lambda condition, a, b: a if condition else b,
-    ieee.as_i32: lambda x: _bits_of(x),
-    ieee.as_f32: lambda x: _float_of(np.int32(x)),
-    ieee.i32_to_f32: lambda x: np.float32(x),
-}
+@intrinsic
+def _select(typingctx, condition, a, b):
+    return _primitive(types.float32, types.boolean, types.float32, types.float32,
+                      instruction=lambda builder, condition, a, b: builder.select(condition, a, b))
 
 
-def _register(primitive, implementation):
-    def choose(*arguments):
-        return implementation
-    choose.__signature__ = signature(implementation)          # Numba checks that both take the same arguments
-    overload(primitive, jit_options={"error_model": "numpy"})(choose)
+@intrinsic
+def _as_i32(typingctx, x):
+    return _primitive(types.int32, types.float32, instruction=lambda builder, x: builder.bitcast(x, ir.IntType(32)))
 
 
-for _primitive, _implementation in _MEANING.items():
-    _register(_primitive, _implementation)
+@intrinsic
+def _as_f32(typingctx, n):
+    return _primitive(types.float32, types.int32, instruction=lambda builder, n: builder.bitcast(n, ir.FloatType()))
 
-for _function in (elementary._scale, elementary._sin_quadrant, elementary.exp_polynomial, elementary.gelu_argument):
-    register_jitable(_function)
 
-exp, log, sin, cos, log1p, sigmoid, silu, gelu_tanh, tanh, softplus = (
-    register_jitable(error_model="numpy")(getattr(elementary, name))
-    for name in ("exp", "log", "sin", "cos", "log1p", "sigmoid", "silu", "gelu_tanh", "tanh", "softplus"))
+_names = vars(elementary) | {"fma": fma, "mul": _mul, "div": _div, "select": _select, "as_i32": _as_i32, "as_f32": _as_f32,
+                             "i32_to_f32": np.float32}
+
+
+def _compiled(name: str):
+    """The function of that name, reading this module's primitives and what was compiled before it."""
+    source = getattr(elementary, name)
+    _names[name] = inlined(FunctionType(source.__code__, _names, name))
+    return _names[name]
+
+
+for _name in ("_scale", "exp_polynomial", "_sin_quadrant", "gelu_argument"):
+    _compiled(_name)
+
+exp, log, sin, cos = map(_compiled, ("exp", "log", "sin", "cos"))
+log1p, sigmoid, silu, gelu_tanh, tanh, softplus = map(
+    _compiled, ("log1p", "sigmoid", "silu", "gelu_tanh", "tanh", "softplus"))

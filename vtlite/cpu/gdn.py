@@ -10,10 +10,9 @@ Bytes: 8 K V per value head and step if a step is one token; a head's state (16 
 """
 
 import numpy as np
-from numba import njit
 
 from vtlite.cpu.elementary import exp, sigmoid, silu, softplus
-from vtlite.cpu.kernel import SERIAL_BELOW, Kernel, float_in, pointer_to, run
+from vtlite.cpu.kernel import SERIAL_BELOW, Kernel, float_in, inlined, pointer_to, run
 from vtlite.cpu.simd import fma
 from vtlite.cpu.strided import bits
 from vtlite.reference.gdn import L2_EPS, split_qkv
@@ -67,7 +66,8 @@ def _conv(task, args):
     query_start_loc, state_slots = pointer_to(args[4], np.int64), pointer_to(args[5], np.int64)
     C, W, blocks = args[6], args[7], args[8]
     s, block = task // blocks, task % blocks
-    c0, c1 = block * CHANNELS, min((block + 1) * CHANNELS, C)
+    c0 = block * CHANNELS
+    c1 = c0 + CHANNELS if c0 + CHANNELS < C else C
     past = pointer_to(args[2] + 4 * state_slots[s] * (W - 1) * C, np.float32)         # [W - 1, C]
     first, last = query_start_loc[s], query_start_loc[s + 1]
     for t in range(first, last):
@@ -132,7 +132,7 @@ def _recurrence(task, args):
                 o[out + j] = fma(S[i * V + j], qn[i], o[out + j])
 
 
-@njit(inline="always")
+@inlined
 def _normalised(x, start, K, scale, target):
     """target = x[start : start + K] / its length * scale."""
     squares = _f32(0)

@@ -26,6 +26,10 @@ SERIAL_BELOW = 1 << 15            # elements of a cheap operation: fewer are ove
 _SIGNATURE = types.void(types.int64, types.CPointer(types.int64))
 _recording = threading.local()
 
+# For the parts of kernels, called by compiled code alone. LLVM inlines them. inline="always" has Numba copy their syntax
+# trees, which is slow for long parts and anything they inline themselves, but spares LLVM one function.
+inlined = njit(error_model="numpy", forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
 
 class Kernel:
     """A Python function as a compiled kernel; use as a decorator."""

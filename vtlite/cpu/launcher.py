@@ -109,14 +109,14 @@ def _work_on(board):
     _add(board, AWAKE, -1)
 
 
-@njit
+@njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def _take_part(calls, counters):
     i = counter = 0
     while i < calls.size:
         tasks, claim = calls[i + TASKS], calls[i + CLAIM]
         first = _add(counters, counter + NEXT, claim)
         while first < tasks:
-            last = min(first + claim, tasks)
+            last = first + claim if first + claim < tasks else tasks
             for task in range(first, last):
                 _call(calls[i + ADDRESS], task, calls, i + SLOTS)
             _add(counters, counter + DONE, last - first)

@@ -10,10 +10,9 @@ Bytes: 2 N K + 4 T (K + N). Bound by memory below about 16 rows, by fma above.
 from functools import cache
 
 import numpy as np
-from numba import njit
 
 from vtlite.cpu import cores
-from vtlite.cpu.kernel import CLAIMS, Kernel, pointer_to, run
+from vtlite.cpu.kernel import CLAIMS, Kernel, inlined, pointer_to, run
 from vtlite.cpu.simd import LANES, fma, hsum, load, load_one, prefetch, splat
 from vtlite.cpu.strided import bits
 
@@ -40,7 +39,8 @@ def _kernel(weight_type: type) -> Kernel:
     """The kernel for weights that travel as `weight_type`; a task is a block of outputs."""
     @Kernel
     def block(task, args):
-        y, T, N, first, last = pointer_to(args[2], np.float32), args[3], args[4], task * args[6], min((task + 1) * args[6], args[4])
+        y, T, N, first = pointer_to(args[2], np.float32), args[3], args[4], task * args[6]
+        last = first + args[6] if first + args[6] < N else N
         _products(pointer_to(args[0], np.float32), pointer_to(args[1], weight_type), y, T, N, args[5], first, last)
         for addend, rows_apart in ((args[7], 0), (args[8], N)):                   # bias, residual; 0 where there is none
             if addend:
@@ -50,7 +50,7 @@ def _kernel(weight_type: type) -> Kernel:
     return block
 
 
-@njit(inline="always")
+@inlined
 def _products(x, w, y, T, N, K, first, last):
     """y[:, first : last], by tiles of four rows by three outputs; leftover rows by one row and four outputs."""
     tiled = T - T % 4
@@ -75,7 +75,7 @@ def _products(x, w, y, T, N, K, first, last):
                 y[t * N + n] = fma(load_one(x, t * K + k), load_one(w, n * K + k), y[t * N + n])
 
 
-@njit(inline="always")
+@inlined
 def _tile_1x1(x, w, y, t, n, N, K):
     """y[t, n], less the last K % 8 products: the order that the larger tiles keep for each of their outputs."""
     acc = splat(0)
@@ -84,7 +84,7 @@ def _tile_1x1(x, w, y, t, n, N, K):
     y[t * N + n] = hsum(acc)
 
 
-@njit(inline="always")
+@inlined
 def _tile_1x4(x, w, y, t, n, apart, N, K):
     """y[t, n], y[t, n + apart], .. + 3 apart. Called for ascending n, this reads four long streams of W at once, which is
     what a memory controller is fastest at; each step asks for the line AHEAD, because a row is too short to guess from."""
@@ -105,7 +105,7 @@ def _tile_1x4(x, w, y, t, n, apart, N, K):
         y[t * N + n + j * apart] = hsum(sums[j])
 
 
-@njit(inline="always")
+@inlined
 def _tile_4x3(x, w, y, t, n, N, K):
     """y[t : t + 4, n : n + 3]; twelve sums, three weights and one x fill sixteen vector registers."""
     a0 = a1 = a2 = b0 = b1 = b2 = c0 = c1 = c2 = d0 = d1 = d2 = splat(0)
