@@ -14,6 +14,7 @@ from vtlite import elementary
 from vtlite.cpu.kernel import inlined
 from vtlite.cpu.simd import fma
 
+
 def _primitive(result: types.Type, *operands: types.Type, instruction):
     """A function of these types that is one instruction: `instruction(builder, *values)` emits it."""
     def generate(context, builder, signature, args):
