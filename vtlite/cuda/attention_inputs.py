@@ -13,11 +13,11 @@ from vtlite import reference
 from vtlite.cuda import norm
 from vtlite.cuda.device import current
 from vtlite.cuda.kernel import device, kernel
-from vtlite.cuda.lang import (bf16, consteval, cuda, f32, i64, load_f32x4, ptr, select, store_u32x4, u32)
+from vtlite.cuda.lang import bf16, consteval, cuda, f32, i64, ptr, store_u32x4, u32
 from vtlite.cuda.layout import need_contiguous, vectors_between_heads, vectors_between_tokens
 from vtlite.cuda.norm import add_squares, load_vector, reciprocal_rms, scaled
 from vtlite.cuda.reduction import group_sum
-from vtlite.cuda.rope import turned_high_half, turned_low_half
+from vtlite.cuda.rope import partner, turned_half_split
 from vtlite.errors import DeviceError
 from vtlite.opspec import OpSpec
 
@@ -103,20 +103,9 @@ def attention_inputs_kernel(q, k, v, q_weight, k_weight, cos, sin, slot_mapping,
             column = first + u32(i * GROUP)
             a0, a1, a2, a3 = words[i, 0], words[i, 1], words[i, 2], words[i, 3]
             if (column < u32(ROTARY // 8)) & (head < u32(HEADS + KV_HEADS)):
-                low = column < u32(ROTARY // 16)
-                other = (mine + select(low, column + u32(ROTARY // 16), column - u32(ROTARY // 16))) * u32(4)
+                other = (mine + partner(column)) * u32(4)
                 b0, b1, b2, b3 = rows[other], rows[other + u32(1)], rows[other + u32(2)], rows[other + u32(3)]
-                angle = token * u32(ROTARY // 8) + select(low, column, column - u32(ROTARY // 16)) * u32(2)
-                c0, c1, c2, c3 = load_f32x4(cos, angle)
-                c4, c5, c6, c7 = load_f32x4(cos, angle + u32(1))
-                s0, s1, s2, s3 = load_f32x4(sin, angle)
-                s4, s5, s6, s7 = load_f32x4(sin, angle + u32(1))
-                if low:
-                    a0, a1 = turned_low_half(a0, b0, c0, s0, c1, s1), turned_low_half(a1, b1, c2, s2, c3, s3)
-                    a2, a3 = turned_low_half(a2, b2, c4, s4, c5, s5), turned_low_half(a3, b3, c6, s6, c7, s7)
-                else:
-                    a0, a1 = turned_high_half(b0, a0, c0, s0, c1, s1), turned_high_half(b1, a1, c2, s2, c3, s3)
-                    a2, a3 = turned_high_half(b2, a2, c4, s4, c5, s5), turned_high_half(b3, a3, c6, s6, c7, s7)
+                a0, a1, a2, a3 = turned_half_split(a0, a1, a2, a3, b0, b1, b2, b3, column, token, cos, sin)
             if column < u32(HIDDEN // 8):
                 if head < u32(HEADS):
                     store_u32x4(out, (token * u32(HEADS) + head) * u32(HIDDEN // 8) + column, a0, a1, a2, a3)

@@ -56,11 +56,17 @@ def start_queries(target, warp_bytes, q, start, q_stride, group, first_row, num_
 
 
 @device
-def multiply_keys(q, keys, s):
-    """s [TILE / 8, 4] = q . k for fragments q [D / 16, 4] and the keys at a shared address."""
+def clear(s):
+    """Zeros for s [TILE / 8, 4]."""
     for n in consteval(range(TILE // 8)):
         for i in consteval(range(4)):
             s[n, i] = f32(0)
+
+
+@device
+def multiply_keys(q, keys, s):
+    """s [TILE / 8, 4] = q . k for fragments q [D / 16, 4] and the keys at a shared address."""
+    clear(s)
     for k in consteval(range(HEAD_DIM // 16)):
         multiply_keys_step(q[k, 0], q[k, 1], q[k, 2], q[k, 3], keys + u32(k // 4 * ATOM), u32(2 * k % 8), s)
 
@@ -68,9 +74,7 @@ def multiply_keys(q, keys, s):
 @device
 def multiply_keys_of_shared(queries, keys, s):
     """multiply_keys for 16 query rows at a shared address."""
-    for n in consteval(range(TILE // 8)):
-        for i in consteval(range(4)):
-            s[n, i] = f32(0)
+    clear(s)
     for k in consteval(range(HEAD_DIM // 16)):
         a0, a1, a2, a3 = fragment_a(queries + u32(k // 4 * ATOM), u32(0), u32(2 * k % 8), u32(ROW_BYTES))
         multiply_keys_step(a0, a1, a2, a3, keys + u32(k // 4 * ATOM), u32(2 * k % 8), s)

@@ -54,6 +54,30 @@ def turned_high_half(a, b, cos0, sin0, cos1, sin1):
 
 
 @device
+def partner(j):
+    """The vector whose elements turn with those of vector j < R / 8 of a head (half-split)."""
+    return select(j < u32(ROTARY // 16), j + u32(ROTARY // 16), j - u32(ROTARY // 16))
+
+
+@device
+def turned_half_split(a0, a1, a2, a3, b0, b1, b2, b3, j, token, cos, sin):
+    """Vector j < R / 8 of a head, a, turned with its partner, b."""
+    low = j < u32(ROTARY // 16)
+    angle = token * u32(ROTARY // 8) + select(low, j, j - u32(ROTARY // 16)) * u32(2)
+    c0, c1, c2, c3 = load_f32x4(cos, angle)
+    c4, c5, c6, c7 = load_f32x4(cos, angle + u32(1))
+    s0, s1, s2, s3 = load_f32x4(sin, angle)
+    s4, s5, s6, s7 = load_f32x4(sin, angle + u32(1))
+    if low:
+        a0, a1 = turned_low_half(a0, b0, c0, s0, c1, s1), turned_low_half(a1, b1, c2, s2, c3, s3)
+        a2, a3 = turned_low_half(a2, b2, c4, s4, c5, s5), turned_low_half(a3, b3, c6, s6, c7, s7)
+    else:
+        a0, a1 = turned_high_half(b0, a0, c0, s0, c1, s1), turned_high_half(b1, a1, c2, s2, c3, s3)
+        a2, a3 = turned_high_half(b2, a2, c4, s4, c5, s5), turned_high_half(b3, a3, c6, s6, c7, s7)
+    return a0, a1, a2, a3
+
+
+@device
 def turned_pair(a, cos, sin):
     """y1 and y2 of one pair, whose x1 and x2 are in `a`."""
     return f32_to_bf16x2(turned_first(bf16x2_low(a), bf16x2_high(a), cos, sin),
@@ -74,19 +98,8 @@ def rotary_half_split_kernel(x, cos, sin, y, num_items, token_stride):
         source = token * token_stride + (head - token * u32(HEADS)) * u32(HEAD_DIM // 8) + j
         a0, a1, a2, a3 = load_u32x4(x, source)
         if j < u32(ROTARY // 8):
-            low = j < u32(ROTARY // 16)
-            b0, b1, b2, b3 = load_u32x4(x, select(low, source + u32(ROTARY // 16), source - u32(ROTARY // 16)))
-            angle = token * u32(ROTARY // 8) + select(low, j, j - u32(ROTARY // 16)) * u32(2)
-            c0, c1, c2, c3 = load_f32x4(cos, angle)
-            c4, c5, c6, c7 = load_f32x4(cos, angle + u32(1))
-            s0, s1, s2, s3 = load_f32x4(sin, angle)
-            s4, s5, s6, s7 = load_f32x4(sin, angle + u32(1))
-            if low:
-                a0, a1 = turned_low_half(a0, b0, c0, s0, c1, s1), turned_low_half(a1, b1, c2, s2, c3, s3)
-                a2, a3 = turned_low_half(a2, b2, c4, s4, c5, s5), turned_low_half(a3, b3, c6, s6, c7, s7)
-            else:
-                a0, a1 = turned_high_half(b0, a0, c0, s0, c1, s1), turned_high_half(b1, a1, c2, s2, c3, s3)
-                a2, a3 = turned_high_half(b2, a2, c4, s4, c5, s5), turned_high_half(b3, a3, c6, s6, c7, s7)
+            b0, b1, b2, b3 = load_u32x4(x, source - j + partner(j))
+            a0, a1, a2, a3 = turned_half_split(a0, a1, a2, a3, b0, b1, b2, b3, j, token, cos, sin)
         store_u32x4(y, item, a0, a1, a2, a3)
 
 

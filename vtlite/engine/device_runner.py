@@ -1,4 +1,4 @@
-"""The Runner for a device: weights, KV blocks and states lie there, and a step is one upload, one run and one download.
+"""The Runner for a device: weights, KV blocks and states lie there, and a step is one upload, one run and the download of its results.
 
 A decode step (every sequence has one generated token to compute) is recorded as a graph the first time a bucket of its sizes
 is met, and replayed from then on; all others are launched kernel by kernel. Sampling is part of either. What a token gets
