@@ -6,9 +6,10 @@ A conversation is kept up to its first answer that breaks a rule of `broken`, an
 or begins like one kept before. A story that goes wrong late is cut after its last sentence that reads as an ending, if
 one comes before and leaves a story that breaks no rule. What these filters let through is what the small models learn
 to do, so the rules, and for each kind how many first answers broke them, are printed.
-Half of the kept stories are marked plain: a document without its request. Requests decide the split: one in
-eighty is held out, with every answer to it.
-Each line out: {"kind", "system", "messages": [{"role", "content"}, ...], "plain", "held_out"}. That may be read again,
+Half of the kept stories are marked plain: a document without its request. About 60 % of the stories, and everything
+else, are marked varied: those that training ends with. Requests decide the split: one in eighty is held out, with every
+answer to it.
+Each line out: {"kind", "system", "messages": [{"role", "content"}, ...], "plain", "varied", "held_out"}. That may be read again,
 several files joined, to filter by other rules or to drop what two of them share.
 """
 import argparse
@@ -37,6 +38,7 @@ STORIES = "story", "scene"
 MOST_NAMES, HARD_WORD, MOST_HARD = 8, 9, 0.07                         # in a story: distinct names; letters; share of such words
 DISTINCT_THREES, MOST_FOURS = 0.86, 3
 WINDOW, DISTINCT = 50, 0.60                                           # words; their share that is distinct, mean over the windows
+VARIED_THREES, VARIED = 0.90, 0.64                                    # the same two shares, of the stories to end with
 ON_TOPIC = 0.5                                                        # share of the request's content words in its story
 CUT_AFTER = 80                                                        # words that a story cut short has at least
 ENDS = re.compile(                                                    # in a sentence that ends a story
@@ -62,17 +64,25 @@ def repetitive(text: str) -> bool:
     if Counter(words).most_common(1)[0][1] > max(6, 0.14 * len(words)):
         return True
     fours = Counter(zip(words, words[1:], words[2:], words[3:]))
-    threes = list(zip(words, words[1:], words[2:]))
-    if any(a == b == c and len(a) > 4 for a, b, c in threes):
+    if any(a == b == c and len(a) > 4 for a, b, c in zip(words, words[1:], words[2:])):
         return True
-    return fours.most_common(1)[0][1] > MOST_FOURS or len(set(threes)) < DISTINCT_THREES * len(threes)
+    return fours.most_common(1)[0][1] > MOST_FOURS or distinct_threes(words) < DISTINCT_THREES
 
 
-def few_words(story: str) -> bool:
-    """Says the same few words again and again: a low moving average of the type-token ratio."""
+def distinct_threes(words: list[str]) -> float:
+    threes = list(zip(words, words[1:], words[2:]))
+    return len(set(threes)) / max(1, len(threes))
+
+
+def distinct_words(story: str) -> float:
+    """The moving average of the type-token ratio: low where the same few words are said again and again."""
     words = re.findall(r"[a-z']+", story.lower())
     windows = [words[i:i + WINDOW] for i in range(0, max(1, len(words) - WINDOW + 1), 10)]
-    return sum(len(set(w)) for w in windows) < DISTINCT * sum(map(len, windows))
+    return sum(len(set(w)) for w in windows) / sum(map(len, windows))
+
+
+def varied(story: str) -> bool:
+    return distinct_words(story) >= VARIED and distinct_threes(re.findall(r"[a-z']+", story.lower())) >= VARIED_THREES
 
 
 def stem(word: str) -> str:
@@ -123,7 +133,7 @@ def broken(kind: str, first: bool, request: str, answer: str, ended: bool) -> li
              "ragged": answer.count('"') % 2 or not re.fullmatch(r'[A-Z"0-9].*[.!?"]', answer, re.DOTALL),
              "repetitive": repetitive(answer)}
     if first and kind in STORIES:
-        rules |= {"few words": few_words(answer),
+        rules |= {"few words": distinct_words(answer) < DISTINCT,
                   "hard words": not simple(answer),
                   "many names": len(capitals(answer)) > MOST_NAMES,
                   "other hero": not about_the_asked(request, answer),
@@ -172,6 +182,7 @@ def document(line: str) -> tuple[str, list[str], dict | None]:
     request, first = kept[0]["content"], kept[1]["content"]
     plain = kind in STORIES and len(kept) == 2 and zlib.crc32(first.encode()) % 2 == 0
     return kind, faults, dict(kind=kind, system=raw["system"], messages=kept, plain=plain,
+                              varied=kind not in STORIES or varied(first),
                               held_out=zlib.crc32(request.encode()) % HELD_OUT_ONE_IN == 0)
 
 

@@ -47,9 +47,10 @@ template. The corpus is not kept; `bench/tiny/` makes it again.
 Tokenizer: byte-level BPE of 4096 entries, trained on an earlier corpus of the same kind.
 
 ## Training
-transformers' class, {steps:,} steps of {tokens_a_step:,} tokens ({passes} passes), rows of 1024 tokens that begin with a
-document. Muon (momentum 0.95) for the hidden matrices and AdamW (0.9, 0.95) for the rest, weight decay 0.1, peak
-learning rate {lr}: 100 steps of warm-up, constant, then a straight line to zero over the last 40 %; seed {seed}. bf16
+transformers' class, {steps:,} steps of {tokens_a_step:,} tokens: {passes} passes over the whole, then {varied_passes} over
+everything but the more repetitive stories; rows of 1024 tokens that begin with a document. Muon (momentum 0.95) for the
+hidden matrices and AdamW (0.9, 0.95) for the rest, weight decay 0.1, peak learning rate {lr}: 100 steps of warm-up,
+constant, then a straight line to zero over the last 40 %, in which the second part of the data is read; seed {seed}. bf16
 weights and activations with float32 master weights. {seconds:.0f} s on an H200 that trained another checkpoint at the
 same time.
 

@@ -7,7 +7,8 @@ why); a held-out one becomes one document, renamed too. A plain story is its tex
 the template that the checkpoints ship.
 Every document ends with `<|endoftext|>` and every row begins with a document, so the state that a model starts
 from at position 0 is one it was trained on. Rows are filled best fit first; what is left over is padded with
-`PAD`, which counts in no loss. Writes train.npy and held_out.npy, uint16 [rows, 1024], and corpus.json with counts.
+`PAD`, which counts in no loss. Writes train.npy, varied.npy (what of it is marked varied, packed by itself) and held_out.npy, uint16 [rows, 1024], and
+corpus.json with counts.
 """
 import argparse
 import json
@@ -32,14 +33,14 @@ def chat(messages: list[dict], system: str) -> str:
     return "".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in messages)
 
 
-def render(copies: int, numbered: tuple[int, str]) -> tuple[bool, list[str]]:
-    """Whether line n of the corpus is held out, and its documents."""
+def render(copies: int, numbered: tuple[int, str]) -> tuple[list[str], list[str]]:
+    """The sets that line n of the corpus belongs to, and its documents."""
     n, line = numbered
     doc, texts = json.loads(line), []
     for copy in range(1 if doc["held_out"] else copies):
         messages = rename(doc["messages"], Random(f"{SEED} {n} {copy}"))
         texts.append(messages[1]["content"] if doc["plain"] else chat(messages, doc["system"]))
-    return doc["held_out"], texts
+    return ["held_out"] if doc["held_out"] else ["train", "varied"][:1 + doc["varied"]], texts
 
 
 def encode(tok: Tokenizer, texts: list[str]) -> list[np.ndarray]:
@@ -76,16 +77,17 @@ def main():
     parser.add_argument("--out", required=True, type=Path)
     parser.add_argument("--copies", type=int, default=3)
     args = parser.parse_args()
-    texts = {True: [], False: []}                           # by whether they are held out
+    texts = dict(train=[], varied=[], held_out=[])
     with open(args.corpus) as corpus, Pool() as pool:
-        for n, (held_out, documents) in enumerate(pool.imap(partial(render, args.copies), enumerate(corpus), 256)):
-            texts[held_out] += documents
+        for n, (names, documents) in enumerate(pool.imap(partial(render, args.copies), enumerate(corpus), 256)):
+            for name in names:
+                texts[name] += documents
     tok = Tokenizer.from_file(args.tokenizer)
     args.out.mkdir(parents=True, exist_ok=True)
     counts = dict(conversations_kept=n + 1, copies=args.copies)
-    for name, held_out in ("train", False), ("held_out", True):
-        Random(SEED).shuffle(texts[held_out])
-        documents = encode(tok, texts[held_out])
+    for name in texts:
+        Random(SEED).shuffle(texts[name])
+        documents = encode(tok, texts[name])
         rows = pack(documents)
         np.save(args.out / f"{name}.npy", rows)
         tokens = int((rows != PAD).sum())

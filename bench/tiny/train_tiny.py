@@ -4,7 +4,7 @@
 
 The weights are bf16 and carry the forward pass; the optimiser of muon.py moves float32 masters that they are rounded
 from, so the loss reported is that of the file written. Learning rate: 100 steps up, constant, and a straight line to
-zero over the last 40 %. `--minutes` bounds the run: the schedule follows whichever of steps and time is further
+zero over the last 40 %, in which only the varied rows are read (the best of the corpus last). `--minutes` bounds the run: the schedule follows whichever of steps and time is further
 along, and time counts from step 20 on, so that compiling does not use up the schedule.
 Out: the checkpoint directory and log.json.
 """
@@ -138,23 +138,26 @@ def main():
         for layer in model.model.layers:
             layer.compile()
     balance, masters = RouterBalance(model), Masters(model)
-    train, held_out = (torch.from_numpy(np.load(args.rows / f"{n}.npy").astype(np.int32)).to(device)
-                       for n in ("train", "held_out"))
+    train, varied, held_out = (torch.from_numpy(np.load(args.rows / f"{n}.npy").astype(np.int32)).to(device)
+                               for n in ("train", "varied", "held_out"))
     order = torch.Generator().manual_seed(args.seed)
     parameters = sum(p.numel() for p in model.parameters())
     log = dict(shape=args.shape, parameters=parameters, tokens_a_step=args.batch * train.shape[1], lr=args.lr,
                seed=args.seed, rows=len(train), held_out_rows=len(held_out), curve=[])
     print(f"{args.shape}: {parameters:,} parameters, {len(train)} rows", flush=True)
 
-    step, queue = 0, torch.empty(0, dtype=torch.int64)
+    step, rows, queue = 0, train, torch.empty(0, dtype=torch.int64)
     while True:
         progress = clock.progress(step)
         if progress >= 1:
             break
+        if progress > 1 - DECAY and rows is train:
+            rows, queue = varied, queue[:0]
+            log["varied_from"] = step
         if len(queue) < args.batch:
-            queue = torch.cat([queue, torch.randperm(len(train), generator=order)])
+            queue = torch.cat([queue, torch.randperm(len(rows), generator=order)])
         picked, queue = queue[:args.batch], queue[args.batch:]
-        loss = next_token_loss(model, train[picked.to(device)].long())
+        loss = next_token_loss(model, rows[picked.to(device)].long())
         (loss + BALANCE * balance.loss()).backward()
         masters.step(rate(progress, step, args.lr))
         step += 1
@@ -162,7 +165,9 @@ def main():
             log["curve"].append((step, round(time.time() - clock.begun, 1), round(loss.item(), 4)))
             print(f"{args.shape} step {step} {time.time() - clock.begun:.0f} s loss {loss.item():.4f}", flush=True)
 
-    log.update(steps=step, passes=round(step * args.batch / len(train), 2), seconds=round(time.time() - clock.begun, 1))
+    first = log.setdefault("varied_from", step)
+    log.update(steps=step, passes=round(first * args.batch / len(train), 2),
+               varied_passes=round((step - first) * args.batch / len(varied), 2), seconds=round(time.time() - clock.begun, 1))
     log["held_out_loss"] = held_out_loss(model, held_out, args.batch)
     print(f"{args.shape}: {step} steps, {log['passes']} passes, held-out loss {log['held_out_loss']:.4f}", flush=True)
     save(model, args.out, args.tokenizer)
