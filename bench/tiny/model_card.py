@@ -117,7 +117,7 @@ def main():
                   "are measured against." if name == "tiny-dense" else
                   "The dense model has the same data, tokenizer, recipe and seed, and as nearly the same size as whole "
                   "layers allow; it is not shipped.")
-    fields = {k: v for k, v in log.items() if k != "curve"}
+    fields = {k: v for k, v in log.items() if not k.endswith("curve")}
     card = CARD.format(name=name, about=ABOUT[name], baselines="\n".join(rows), comparison=comparison,
                        outputs=outputs(samples), conversations=args.conversations, loops=loop_counts(samples),
                        **fields, **corpus)

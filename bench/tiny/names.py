@@ -1,7 +1,7 @@
-"""Pools of names and animals: prompts.py draws characters from them, renaming.py exchanges them.
+"""Pools of names, animals, things and trades: prompts.py draws characters from them, renaming.py exchanges them.
 
-`made_up(rng)` builds a name from syllables; there are some hundred thousand. No name or animal of prompts.HELD_OUT
-is in a list.
+`made_up(rng)` builds a name from syllables; there are some hundred thousand. No name, animal, thing or trade
+of prompts.HELD_OUT is in a list.
 """
 from random import Random
 
@@ -44,11 +44,12 @@ SURNAMES = """
 
 
 def kinds(text: str) -> list[list[str]]:
-    """One list a line, its entries between commas."""
+    """One list a line, its entries between commas; a backslash goes on with the line."""
+    text = text.replace("\\\n", "")
     return [[word.strip() for word in line.split(",")] for line in text.strip().splitlines()]
 
 
-# Animals of a line can stand for each other in a story; their plurals are regular.
+# Words of a line can stand for each other in a story; their plurals are regular.
 ALIKE = kinds("""
     rabbit, hedgehog, squirrel, badger, raccoon, fox, beaver, weasel, ferret, gopher, chipmunk, skunk, possum, marmot, vole
     kitten, puppy, lion cub, wolf cub, bear cub, tiger cub, fox cub, piglet, lamb, foal, fawn
@@ -59,6 +60,37 @@ ALIKE = kinds("""
     crab, snail, lobster, shrimp, worm, slug
     ant, bee, spider, ladybug, cricket, beetle, moth, wasp, grasshopper, caterpillar
     frog, lizard, salamander, gecko, snake
+""")
+
+# Animals that no request names: renaming alone puts them in.
+RARE = """
+    alpaca armadillo bison bobcat bulldog canary cardinal centipede chameleon cheetah cockatoo condor cougar coyote crane
+    cuckoo dingo dormouse dragonfly eagle earwig eel egret emu falcon flamingo gazelle gerbil gibbon groundhog hare hornet
+    hyena ibex iguana jackal jaguar jay jellyfish kestrel kingfisher kiwi koala lark lemming lemur leopard lynx macaw mallard
+    mantis marten meerkat mink mongoose muskrat narwhal nightingale ocelot okapi oriole osprey ostrich
+    oyster panda pangolin panther partridge peacock pheasant platypus polecat poodle porcupine puffin puma python quail quokka
+    rat reindeer rooster scorpion shrew sloth starling stingray swallow tadpole tapir termite terrier thrush toucan vulture
+    wallaby warthog wombat wren
+""".split()
+THINGS = kinds("""
+    bell, whistle, flute, trumpet, guitar, piano, harp, banjo, tuba, accordion, cello, oboe, fiddle, organ, trombone, ukulele
+    shoe, sock, hat, coat, scarf, glove, mitten, sweater, boot, cape, mask, ribbon, cap, apron, slipper, sandal, vest, bonnet
+    box, bag, basket, bottle, bucket, cup, pot, kettle, teapot, mug, jug, barrel, crate, vase, bowl, pitcher, chest, suitcase
+    broom, shovel, hammer, needle, brush, pencil, spoon, rope, net, rake, saw, axe, spade, ladle, chisel, pitchfork, wrench
+    bed, table, door, window, gate, pillow, lamp, mirror, clock, stool, bench, shelf, desk, cupboard, sofa, carpet, curtain
+    ball, kite, doll, robot, sled, swing, slide, puzzle, balloon, marble, yo-yo, teddy, rattle, skateboard, scooter, hoop
+    boat, train, bicycle, wagon, canoe, raft, cart, tractor, tram, rowboat, carriage, ferry, truck, caravan
+    pumpkin, apple, pear, carrot, onion, melon, plum, turnip, lemon, radish, apricot, walnut, mushroom, cabbage, beet
+    cake, pie, cookie, pancake, sandwich, waffle, muffin, biscuit, pudding, pretzel, dumpling, tart, bun, doughnut
+    crown, ring, necklace, medal, coin, key, watch, crystal, brooch, bracelet, locket, diamond, emerald, goblet, trophy
+    shell, pebble, stone, nest, leaf, flower, rose, seed, acorn, pinecone, twig, tulip, daisy, thistle, fern, chestnut
+    fence, bridge, well, chimney, roof, wall, tent, statue, fountain, tower, staircase, hut, mailbox, kennel
+""")
+TRADES = kinds("""
+    farmer, baker, gardener, painter, teacher, shoemaker, sailor, clockmaker, tailor, miller, doctor, cook, driver, blacksmith, \
+    librarian, potter, weaver, nurse, shepherd, builder, inventor, singer, dancer, pilot, plumber, barber, grocer, fisherman, \
+    postman, florist, dentist, hunter, jeweler, juggler, butcher, cobbler, diver, jester, judge, locksmith, magician, mason, \
+    milkman, miner, musician, optician, poet, printer, ranger, saddler, scribe, sculptor, surgeon, trader, waiter
 """)
 
 

@@ -3,19 +3,22 @@
 A small model that sees the same names thousands of times learns them by heart and falls back to them when it is asked
 about one it has not met. So the corpus is packed in several copies: in each, every name that a request asks for
 becomes another one in all turns, half of the time one from a list and half of the time one made of syllables that no
-list holds. Copying the name from the request is then all that helps. In some copies an animal becomes another of its
-kind in the same way (a weasel for a badger). Pronouns stay; a listed name follows the girl, boy or Mrs. before it.
-`rename(messages, rng)` is a pure function of its arguments. No name of prompts.HELD_OUT is ever drawn.
+list holds. Copying the name from the request is then all that helps. In half of the copies the animals become others in
+the same way (a weasel for a badger, or one that no request names), and so do the thing that a story is about (a cello
+for a flute) and a character's trade. Pronouns stay; a listed name follows the girl, boy or Mrs. before it.
+`rename(messages, rng)` is a pure function of its arguments. No word of prompts.HELD_OUT is ever drawn.
 """
 import re
 from random import Random
 
-from names import ALIKE, FEMALE, MALE, SURNAMES, made_up
-from prompts import HELD_OUT
+from names import ALIKE, FEMALE, MALE, RARE, SURNAMES, THINGS, TRADES, made_up
+from prompts import HELD_OUT, STATES
 
-KIND = {animal: kind for kind in ALIKE for animal in kind}
+INSTEAD = {word: kind for kinds in (ALIKE, THINGS, TRADES) for kind in kinds for word in kind}
 UNSEEN = {word.lower() for request in HELD_OUT for word in re.findall(r"[A-Za-z]+", request)}
-OTHER_ANIMAL = 0.4                          # of the copies whose animal has others like it
+SWAPPED = 0.5                               # share of the copies in which a noun that has others like it is one of these
+RARELY = 0.6                                # of the swapped animals: share that becomes one of RARE
+NOUN = re.compile(rf"\b([a-z]+(?: cub)?) named\b|\b(?:{'|'.join(STATES)}) ([a-z]+)\b")    # who, and what it is about
 
 TITLE = r"(?:(?:Mr\.|Mrs\.|Miss|Captain|Sir|Slow) )?"
 NAMED = re.compile(rf"\bnamed {TITLE}([A-Z][a-z]+)(?: and ([A-Z][a-z]+))?")
@@ -52,13 +55,14 @@ def other_names(messages: list[dict], taken: str, rng: Random) -> dict[str, str]
     return new
 
 
-def other_animals(messages: list[dict], taken: str, rng: Random) -> dict[str, str]:
+def other_nouns(messages: list[dict], taken: str, rng: Random) -> dict[str, str]:
     new = {}
-    for animal in re.findall(r"\b([a-z]+(?: cub)?) named\b", messages[0]["content"]):
-        animal = animal if animal in KIND else animal.split()[-1]
-        fresh = [a for a in KIND.get(animal, ()) if a not in taken and a not in new.values()]
-        if fresh and rng.random() < OTHER_ANIMAL:
-            new[animal] = rng.choice(fresh)
+    for noun in map("".join, NOUN.findall(messages[0]["content"])):
+        noun = noun if noun in INSTEAD else noun.split()[-1]
+        alike = RARE if any(noun in kind for kind in ALIKE) and rng.random() < RARELY else INSTEAD.get(noun, ())
+        fresh = [n for n in alike if n not in taken and n not in new.values() and n not in UNSEEN]
+        if fresh and rng.random() < SWAPPED:
+            new[noun] = rng.choice(fresh)
     return new
 
 
@@ -68,7 +72,7 @@ def plural(noun: str) -> str:
     return noun + ("es" if noun.endswith(("x", "s", "sh", "ch")) else "s")
 
 
-def swap_animal(text: str, old: str, new: str) -> str:
+def swap_noun(text: str, old: str, new: str) -> str:
     """Singular and plural, capitalised or not, with the article where it stands right before."""
     def put(match):
         article, noun = match.groups()
@@ -81,13 +85,13 @@ def swap_animal(text: str, old: str, new: str) -> str:
 
 def rename(messages: list[dict], rng: Random) -> list[dict]:
     taken = " ".join(m["content"] for m in messages).lower()
-    names, animals = other_names(messages, taken, rng), other_animals(messages, taken, rng)
+    names, nouns = other_names(messages, taken, rng), other_nouns(messages, taken, rng)
     pattern = re.compile(rf"\b({'|'.join(map(re.escape, names))})\b") if names else None
     renamed = []
     for message in messages:
         text = message["content"]
-        for old, new in animals.items():
-            text = swap_animal(text, old, new)
+        for old, new in nouns.items():
+            text = swap_noun(text, old, new)
         if pattern:
             text = pattern.sub(lambda match: names[match[1]], text)
         renamed.append(dict(message, content=text))

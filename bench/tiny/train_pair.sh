@@ -15,13 +15,13 @@ mkdir -p "$out"
     python3 "$here/pieces.py" join --pieces "$pieces" --corpus "$out/joined.jsonl"
     python3 "$here/clean_corpus.py" --raw "$out/joined.jsonl" --tokenizer "$tokenizer/tokenizer.json" --out "$out/corpus.jsonl"
     python3 "$here/pack_rows.py" --corpus "$out/corpus.jsonl" --tokenizer "$tokenizer/tokenizer.json" --out "$out/rows" \
-        --copies "${COPIES:-3}"
+        --copies "${COPIES:-5}"
 } 2>&1 | tee "$out/data.log"
 
 jobs=()
 for shape in "${shapes[@]}"; do
     python3 "$here/train_tiny.py" --shape "$shape" --rows "$out/rows" --tokenizer "$tokenizer" --out "$out/$shape" \
-        --steps "${STEPS:-3600}" --minutes "$minutes" > "$out/$shape.log" 2>&1 &
+        --steps "${STEPS:-2000}" --minutes "$minutes" > "$out/$shape.log" 2>&1 &
     jobs+=($!)
 done
 failed=0

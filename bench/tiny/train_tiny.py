@@ -122,7 +122,7 @@ def main():
     parser.add_argument("--tokenizer", required=True, type=Path)
     parser.add_argument("--out", required=True, type=Path)
     parser.add_argument("--start", type=Path, help="directory of a checkpoint to go on from")
-    parser.add_argument("--steps", type=int, default=3600)
+    parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--minutes", type=float, default=7.0)
     parser.add_argument("--batch", type=int, default=64, help="rows of 1024 tokens a step")
     parser.add_argument("--lr", type=float, default=2e-3)
@@ -143,7 +143,7 @@ def main():
     order = torch.Generator().manual_seed(args.seed)
     parameters = sum(p.numel() for p in model.parameters())
     log = dict(shape=args.shape, parameters=parameters, tokens_a_step=args.batch * train.shape[1], lr=args.lr,
-               seed=args.seed, rows=len(train), held_out_rows=len(held_out), curve=[])
+               seed=args.seed, rows=len(train), held_out_rows=len(held_out), curve=[], held_out_curve=[])
     print(f"{args.shape}: {parameters:,} parameters, {len(train)} rows", flush=True)
 
     step, rows, queue = 0, train, torch.empty(0, dtype=torch.int64)
@@ -164,6 +164,9 @@ def main():
         if step % 50 == 0 or step == 1:
             log["curve"].append((step, round(time.time() - clock.begun, 1), round(loss.item(), 4)))
             print(f"{args.shape} step {step} {time.time() - clock.begun:.0f} s loss {loss.item():.4f}", flush=True)
+        if step % 400 == 0:
+            log["held_out_curve"].append((step, round(held_out_loss(model, held_out, args.batch), 4)))
+            print(f"{args.shape} step {step} held-out loss {log['held_out_curve'][-1][1]}", flush=True)
 
     first = log.setdefault("varied_from", step)
     log.update(steps=step, passes=round(first * args.batch / len(train), 2),
