@@ -211,13 +211,13 @@ def test_without_the_extra_or_with_a_broken_one_there_is_none(monkeypatch, tmp_p
     assert cublas_record.read()["problem"] == "OSError: libcublasLt.so.13: cannot open shared object file"
 
 
-SHAPES = [(False, False, 1024, 512), (True, False, 1024, 2048), (False, True, 1024, 512), (False, False, 4096, 136)]          # residual, gated, rows of W, K
+SHAPES = [(False, False, 1024, 512), (True, False, 1024, 2048), (False, True, 1024, 512), (False, False, 4096, 136)]
 
 
 @pytest.fixture
 def gpu(monkeypatch, tmp_path):
     pytest.importorskip("nvmath", reason='needs pip install "vtlite[cublas]"')
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(cublas_record, "path", lambda: tmp_path / "cublas.json")          # cubins stay where they are
     monkeypatch.setenv("VTLITE_DEVICE", "0")
     device = open_device("0")
     monkeypatch.setattr(device, "cublas", open_cublas(device))
@@ -237,7 +237,7 @@ def test_on_a_gpu_its_bits_are_ours_for_any_number_of_rows(gpu, residual, gated,
         linear_silu_and_mul(x[:T], weight, out=y) if gated else linear(x[:T], weight, None, r, out=y)
         assert np.array_equal(y.numpy().view(np.uint16), expected.numpy().view(np.uint16)), T
     found = [c for c in gpu.cublas.classes if (c["rows"], c["K"]) == (rows, K)]
-    assert found and (gpu.chip != "sm_90a" or all(c["used"] for c in found)), found
+    assert found and (residual or K % 64 or gpu.chip != "sm_90a" or all(c["used"] for c in found)), found
 
 
 @pytest.mark.gpu
