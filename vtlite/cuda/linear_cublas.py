@@ -4,11 +4,12 @@
     residual   bf16(x W^T + r)                its C, with beta = 1: the sum in f32, then one rounding
     gated      silu_and_mul(bf16(x W^T))      the product by cuBLASLt, then activation.py's kernel: linear_silu_and_mul's definition
 
-A bias, f32 outputs and few rows stay with our kernels. A class is a weight's shape, one of these kinds, and a number of rows up
-to a power of two. It has one algorithm from then on, found when the class is first met: the fastest by the library's
-heuristic that says it splits no sum, and whose outputs equal our kernel's in every bit, on same_bits.py's inputs, for as many
-rows as the class can have, for one more than it has not, and for a number between that fills no tile. A class without such an
-algorithm is ours. The engine meets all its classes before it serves: in the largest step it can have, where it measures memory.
+Where a bias stands in the order of additions is ours, so layers with one stay with our kernels; so do f32 outputs, which few
+rows have, and few rows, which the bytes of W bound. A class is a layer (the shape of W, and its kind) with a number of rows up to
+a power of two. When it is first met it gets the algorithm that it keeps: the best by the library's heuristic that says it splits
+no sum, and gives every bit of our kernel's outputs on same_bits.py's inputs, for the most rows and the fewest rows of the class,
+and for a number between that fills no tile. A class for which there is none is ours. The engine meets all its classes before
+it serves, in the largest step there can be, by which it measures memory; while a graph is captured none is met.
 """
 
 import logging
@@ -24,7 +25,7 @@ from vtlite.cuda.same_bits import ADDED, WEIGHT, X, count_differing, draw
 
 log = logging.getLogger(__name__)
 
-MOST_FOR_OURS = 128                     # rows: up to there the bytes of W bound a linear layer, and ours are no slower
+MOST_FOR_OURS = 128                     # rows: up to there the bytes of W bound a linear layer
 MOST_TRIED = 4                          # algorithms of a class
 SEED = 11
 
@@ -124,10 +125,10 @@ class CublasLinear:
         with self._device.lasting():
             try:
                 inputs = Inputs(self._device, layer, most)
-                found = [self._choose(layer, top, inputs) for top in tops]
-            except Exception as error:                                  # no memory for it, a kernel that cannot be compiled, ...
-                found = [Verdict(None, _sentence(error))] * len(tops)
-        self._verdicts |= {(layer, top): verdict for top, verdict in zip(tops, found)}
+            except Exception as error:                                  # no memory for them
+                self._verdicts |= {(layer, top): Verdict(None, _sentence(error)) for top in tops}
+            else:
+                self._verdicts |= {(layer, top): self._choose(layer, top, inputs) for top in tops}
         self._write_record()
 
     def _choose(self, layer: Layer, top: int, inputs: "Inputs") -> Verdict:
@@ -141,7 +142,7 @@ class CublasLinear:
                 if not problem:
                     return Verdict(algorithm)
                 problems.append(problem)
-        except self._library.Error as error:
+        except Exception as error:      # of the library; or no memory for a product, no kernel for an activation
             problems.append(_sentence(error))
         return Verdict(None, "; ".join(dict.fromkeys(problems)) or "the library has no algorithm that splits no sum")
 
