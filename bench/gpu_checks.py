@@ -4,8 +4,8 @@
 
 Rows: launch.host (a prepared launch, and one packed on the spot), graph.node (a graph of 1,000 launches), start.warm (a new
 process opens the device and loads every prebuilt cubin), then each OpSpec's bench cases, gated delta nets (bench/gdn.py) and
-linear layers (bench/linear_bf16.py). Cubins come from VTLITE_CUBINS or the package where there is no compiler. Limits that
-are promised stand in LIMITS; exit code 1 if one is missed or a result is wrong.
+linear layers (bench/linear_bf16.py, bench/linear_cublas.py). Cubins come from VTLITE_CUBINS or the package where there is no
+compiler. Limits that are promised stand in LIMITS; exit code 1 if one is missed or a result is wrong.
 
 The file is whole after every check, so that a run that is cut short has told what it found; all that is printed, and
 the traceback of what fails, is kept beside it (h200-kernels.log).
@@ -27,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench import attention, gdn, linear_bf16
+from bench import attention, gdn, linear_bf16, linear_cublas
 from vtlite.cuda import all_specs, bandwidth, device
 from vtlite.cuda.timing import Ceilings, measure_ceilings, time_op
 
@@ -150,7 +150,7 @@ def groups(gpu) -> dict[str, list[Callable]]:
               "exchange.torch": [lambda _: exchange(gpu)]}
     for name, spec in all_specs().items():
         checks[name] = [lambda ceilings, spec=spec, case=case: [time_op(gpu, spec, case, ceilings)] for case in spec.bench_cases]
-    return checks | attention.checks(gpu) | gdn.checks(gpu) | linear_bf16.checks(gpu)
+    return checks | attention.checks(gpu) | gdn.checks(gpu) | linear_bf16.checks(gpu) | linear_cublas.checks(gpu)
 
 
 def run_check(name: str, check: Callable, ceilings: Ceilings, say: Callable[[str], None]) -> list[dict]:
@@ -169,7 +169,7 @@ def run_check(name: str, check: Callable, ceilings: Ceilings, say: Callable[[str
 def write(path: Path, gpu, ceilings: Ceilings, rows: list[dict]) -> None:
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
     versions = {"python": platform.python_version(), "numpy": np.__version__}
-    for package in ("cuda-core", "cuda-bindings", "numba-cuda-mlir", "torch"):
+    for package in ("cuda-core", "cuda-bindings", "numba-cuda-mlir", "nvmath-python", "nvidia-cublas", "torch"):
         try:
             versions[package] = version(package)
         except PackageNotFoundError:

@@ -122,6 +122,7 @@ class EngineConfig:
     gpu_memory_utilization: float = 0.9      # of a GPU's memory, what weights, activations, states and KV cache may take
     enforce_eager: bool = False              # on a GPU, never replay a decode step as a graph
     async_scheduling: bool = True            # on a GPU, launch a decode step before the tokens of the last one are read
+    cublas: str = "auto"                     # auto: prefill by cuBLASLt where the extra is installed and its bits are ours | off
     enable_prefix_caching: bool = True
     state_cache_bytes: int | None = None     # for recurrent states of cached prefixes; default: an eighth of what states may take
     scheduling_policy: str = "fcfs"          # fcfs | priority (lower number = earlier)
@@ -137,6 +138,8 @@ class EngineConfig:
             raise ConfigError(f"device should be auto, cpu, cuda, reference or sm_90, found {self.device!r}")
         if self.load_format not in ("auto", "dummy"):
             raise ConfigError(f"load_format should be auto or dummy, found {self.load_format!r}")
+        if self.cublas not in ("auto", "off"):
+            raise ConfigError(f"cublas should be auto or off, found {self.cublas!r}")
         if not 0 < self.gpu_memory_utilization <= 1:
             raise ConfigError(f"gpu_memory_utilization should be in (0, 1], found {self.gpu_memory_utilization}")
         if self.scheduling_policy not in ("fcfs", "priority"):

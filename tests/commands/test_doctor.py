@@ -2,12 +2,14 @@
 
 import json
 from importlib.metadata import PackageNotFoundError
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
 
 from vtlite.cli import main
 from vtlite.commands import doctor, nvidia
+from vtlite.cuda import cublas_record
 
 
 @pytest.fixture
@@ -93,3 +95,38 @@ def test_gpus_are_named(examine, monkeypatch):
     monkeypatch.setattr(nvidia, "driver", lambda: ((12, 4), []))
     found = examine()[1]["NVIDIA GPU"]
     assert (found["ok"], found["found"]) == (None, "a driver for CUDA 12.4, but no device")
+
+
+CLASSES = [{"rows": 5120, "K": 17408, "kind": "residual", "most_rows": most, "used": not why, "why": why}
+           for most, why in ((256, ""), (512, ""), (1024, "12 of 5242880 outputs of 1024 rows differ"))]
+
+
+@pytest.fixture
+def with_nvmath(monkeypatch):
+    monkeypatch.setattr(doctor, "find_spec", lambda name: name == "nvmath" or find_spec(name))
+
+
+def test_each_class_of_layers_says_whether_cublaslt_computes_it_and_if_not_why(examine, with_nvmath, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cublas_record.write("NVIDIA H200", "13.1.0", CLASSES)
+    check = examine()[1]["cuBLASLt, 5120 x 17408, residual"]
+    assert check["ok"] is None and check["next"]
+    assert check["found"] == ("used for up to 256, 512 rows; not for up to 1024: 12 of 5242880 outputs of 1024 rows differ "
+                              "(at the last start on NVIDIA H200, with version 13.1.0)")
+    cublas_record.write("NVIDIA H200", "13.1.0", CLASSES[:2])
+    assert examine()[1]["cuBLASLt, 5120 x 17408, residual"]["ok"] is True
+
+
+def test_a_cublaslt_that_cannot_be_opened_says_why(examine, with_nvmath, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cublas_record.write("NVIDIA H200", "", [], "OSError: no libcublasLt.so.13")
+    code, checks, _ = examine()
+    assert code == 0 and checks["cuBLASLt"]["found"] == "not used on NVIDIA H200: OSError: no libcublasLt.so.13"
+
+
+def test_without_the_extra_nothing_is_said_of_layers(examine, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cublas_record.write("NVIDIA H200", "13.1.0", CLASSES)
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None if name == "nvmath" else find_spec(name))
+    checks = examine()[1]
+    assert not [name for name in checks if name.startswith("cuBLASLt")] and "extra cublas" in checks

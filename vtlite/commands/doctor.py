@@ -19,6 +19,7 @@ EXTRAS = {     # extra: module, package, what it is for
     "hub": ("huggingface_hub", "huggingface-hub", "models from the Hugging Face Hub"),
     "gguf": ("gguf", "gguf", "smollm2, and vtlite convert"),
     "gpu": ("cuda.bindings", "cuda-bindings", "running models on an NVIDIA GPU"),
+    "cublas": ("nvmath", "nvmath-python", "faster prefill on an NVIDIA GPU, the same bits"),
     "cuda": ("numba_cuda_mlir", "numba-cuda-mlir", "compiling the GPU kernels that are not prebuilt"),
 }
 ENGINE = ("vtlite.engine.llm", "vtlite.cpu", "vtlite.serve.run")
@@ -48,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     broken = [check for check in base if check.ok is False]
     extras = [_extra(name) for name in EXTRAS]
     machine = [_processor(), _nvidia(), _cache_folder()] + ([] if broken else [_engine(), _memory(), _default_model()])
-    checks = base + extras + machine
+    checks = base + extras + machine + _cublas()
     uses = _uses(broken or [check for check in machine if check.ok is False], extras + machine)
     if args.json:
         print(json.dumps({"version": __version__, "ok": bool(uses[0].ok), "checks": [asdict(c) for c in checks],
@@ -140,6 +141,30 @@ def _nvidia() -> Check:
         return Check("NVIDIA GPU", None, f"a driver for CUDA {major}.{minor}, but no device", "see what nvidia-smi says")
     names = [f"{d.name} (sm_{''.join(map(str, d.compute_capability))}, {d.memory / 2**30:.0f} GiB)" for d in devices]
     return Check("NVIDIA GPU", True, f"{', '.join(names)}; driver for CUDA {major}.{minor}")
+
+
+def _cublas() -> list[Check]:
+    """Which linear layers of the model that ran last are computed by cuBLASLt, and why others are not."""
+    from vtlite.cuda import cublas_record
+    record = cublas_record.read()
+    if record is None or find_spec(EXTRAS["cublas"][0]) is None:
+        return []
+    if record["problem"]:
+        return [Check("cuBLASLt", None, f"not used on {record['gpu']}: {record['problem']}", 'pip install --upgrade "vtlite[cublas]"')]
+    layers: dict[str, list[dict]] = {}
+    for found in record["classes"]:
+        layers.setdefault(f"cuBLASLt, {found['rows']} x {found['K']}, {found['kind']}", []).append(found)
+    where = f"at the last start on {record['gpu']}, with version {record['version']}"
+    return [Check(name, True if all(c["used"] for c in classes) else None, f"{_by_rows(classes)} ({where})",
+                  "" if all(c["used"] for c in classes) else "nothing: vtlite's own kernels compute the rest, the same bits")
+            for name, classes in layers.items()]
+
+
+def _by_rows(classes: list[dict]) -> str:
+    """Used for up to 256, 512 rows; not for up to 1024: 12 of 5242880 outputs of 1024 rows differ."""
+    used = [str(c["most_rows"]) for c in classes if c["used"]]
+    others = [f"not for up to {c['most_rows']}: {c['why']}" for c in classes if not c["used"]]
+    return "; ".join([f"used for up to {', '.join(used)} rows"] * bool(used) + others)
 
 
 def _engine() -> Check:

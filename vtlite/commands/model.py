@@ -26,6 +26,9 @@ def add_engine(parser: argparse.ArgumentParser):
     group.add_argument("--num-gpu-blocks", dest="num_blocks", type=int, metavar="N",
                        help="blocks of KV cache; default: as many as fit")
     group.add_argument("--enforce-eager", action="store_true", help="launch kernels one by one on a GPU, never as a graph")
+    group.add_argument("--cublas", choices=("auto", "off"), default="auto",
+                       help="auto: long prompts on a GPU by cuBLASLt, with the extra cublas, wherever its bits are those of vtlite's "
+                            "kernels (default: auto)")
     group.add_argument("--no-async-scheduling", dest="async_scheduling", action="store_false", default=None,
                        help="on a GPU, read the tokens of a step before the next one is launched: slower, the same answers")
     group.add_argument("--max-model-len", type=int, metavar="N", help="prompt and answer together, in tokens; "

@@ -6,7 +6,7 @@ Importing a kernel module imports no compiler and needs no GPU. FAMILIES names t
 from importlib import import_module
 
 FAMILIES = ("bandwidth", "tensor_rate", "probes", "probe_arithmetic", "norm", "rope", "embed", "activation",
-            "kv_cache", "attention_inputs", "attention", "gdn", "sampling", "uniform", "linear")
+            "kv_cache", "attention_inputs", "attention", "gdn", "sampling", "uniform", "linear", "same_bits")
 
 
 def all_kernels() -> list:

@@ -57,7 +57,7 @@ def is_usual(quotient, gate):
 
 @kernel((ptr(bf16), ptr(bf16), u32), threads=THREADS, constants=("INTERMEDIATE", "GELU"),
         prebuild=[{"INTERMEDIATE": f, "GELU": False}
-                  for f in (512, 1536, 2560, 3072, 4864, 6144, 8192, 9728, 11008, 14336, 17408)])
+                  for f in (512, 1536, 2560, 3072, 4864, 6144, 8192, 9216, 9728, 11008, 12288, 14336, 17408)])
 def activate_and_mul_kernel(gate_up, y, num_vectors):
     first = u32(cuda.blockIdx.x) * u32(THREADS * PER_THREAD) + u32(cuda.threadIdx.x)
     gates, ups = cuda.local.array((PER_THREAD, 4), u32), cuda.local.array((PER_THREAD, 4), u32)

@@ -7,7 +7,8 @@ VTLITE_DEVICE says which: a number (an ordinal of the driver, default 0) or `emu
     empty(shape, dtype)  zeros(shape, dtype)  array(ndarray)  -> an array in its memory
     step()  lasting()                                         contexts: arrays made in a step are temporaries, unless made in lasting()
     launch(specialized, grid, *args, shared=None)             one kernel on the current stream; arrays pass as pointers
-    capture()                                                 a context; the graph it gives has replay()
+    capture()  capturing                                      a context; the graph it gives has replay(). Whether it is open
+    cublas                                                    None, or what may take linear layers over: linear_cublas.py
     start_download(array)                                     what wait() gives the bytes of, once all before it is done
     memory()  make_current()                                  (free, total) bytes; let the calling thread use the device
     synchronize()

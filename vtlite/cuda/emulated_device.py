@@ -147,6 +147,8 @@ class EmulatedDevice:
 
     name, chip = "emulator", "sm_90a"                # the chip whose tensor core it has
     num_sms = 132
+    cublas = None
+    capturing = property(lambda self: self._graph is not None)
 
     def __init__(self, seed: int | None = None, races: bool = False):
         self.seed, self.races = seed, races

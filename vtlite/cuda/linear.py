@@ -2,8 +2,8 @@
 
 One arithmetic whatever the number of rows: an output is one chain of mma.m16n8k16 steps in ascending k on one f32
 accumulator, and the epilogue comes once, after it (linear_epilogue.py). Few rows are bound by the bytes of W and go to
-linear_skinny.py, many by arithmetic and go to linear_tiled.py (or, on Hopper, linear_wgmma.py); no bit tells which. Zeros
-past K change no bit either: they add nothing to a step.
+linear_skinny.py, many by arithmetic and go to linear_tiled.py (or, on Hopper, linear_wgmma.py; or to cuBLASLt, where it is
+shown to have the same bits: linear_cublas.py); no bit tells which. Zeros past K change no bit either: they add nothing to a step.
 
 The tensor core truncates: beside float64 a chain is off by up to 2e-5 of the largest value at K = 17408, 6e-6 at 5120.
 sm_90.linear has the same bits on NumPy arrays.
@@ -33,7 +33,7 @@ def linear(x, weight, bias=None, residual=None, out_dtype=None, *, out=None):
     Bias and residual are added to the f32 sum, in this order, before the one rounding. `out` may be the residual.
     """
     y = current().empty((len(x), len(weight)), np.dtype(out_dtype or bf16)) if out is None else out
-    _launch(x, weight, bias, residual, y, gated=False)
+    _run(x, weight, bias, residual, y, gated=False)
     return y
 
 
@@ -43,13 +43,20 @@ def linear_silu_and_mul(x, weight, bias=None, *, out=None):
     x [T, K], weight [2 F, K], gates first, bias [2 F], all bf16, K a multiple of 8 -> [T, F] bf16.
     """
     y = current().empty((len(x), len(weight) // 2), bf16) if out is None else out
-    _launch(x, weight, bias, None, y, gated=True)
+    _run(x, weight, bias, None, y, gated=True)
     return y
 
 
-def _launch(x, weight, bias, residual, y, gated: bool) -> None:
+def _run(x, weight, bias, residual, y, gated: bool) -> None:
+    _check(x, weight, bias, residual, y, len(weight) // (1 + gated))
+    cublas = current().cublas
+    if cublas is None or not cublas.run(x, weight, bias, residual, y, gated):
+        launch(x, weight, bias, residual, y, gated)
+
+
+def launch(x, weight, bias, residual, y, gated: bool) -> None:
+    """Queue our kernel for a linear layer, gated or not, whose arrays fit."""
     (T, K), N = x.shape, len(weight) // (1 + gated)
-    _check(x, weight, bias, residual, y, N)
     device = current()
     if T <= MOST_ROWS:
         kernel, constants = linear_skinny_kernel, linear_skinny.chosen(T, N, gated)

@@ -52,6 +52,7 @@ class GpuDevice:
         self._pool = PinnedPool()
         self._graph: Graph | None = None
         self._timeline: Timeline | None = None
+        self.cublas = None
         self.faults = self.zeros((1,), np.uint32)
 
     def __repr__(self) -> str:
@@ -150,12 +151,24 @@ class GpuDevice:
 
     def launch(self, specialized: Specialized, grid, *arguments, shared: int | None = None) -> None:
         """Queue one launch."""
-        prepared = self.prepare(specialized, grid, *arguments, shared=shared)
-        prepared.run()
+        self.prepare(specialized, grid, *arguments, shared=shared).run()
+        self._note(specialized.kernel.name, arguments)
+
+    def run_library(self, name: str, call: Callable[[int], None], *arrays) -> None:
+        """Let another library queue work: `call(stream)`, which refers to `arrays`."""
+        call(int(self.stream))
+        self._note(name, arrays)
+
+    def _note(self, name: str, arguments) -> None:
+        """Something was queued under this name."""
         if self._graph is not None:
             self._graph.keep(arguments)
         if self._timeline is not None:
-            self._timeline.mark(specialized.kernel.name)
+            self._timeline.mark(name)
+
+    @property
+    def capturing(self) -> bool:
+        return self._graph is not None
 
     @contextlib.contextmanager
     def capture(self):

@@ -76,6 +76,13 @@ def gpu_is_there() -> bool:
         return False
 
 
+def let_cublas_help(device, option: str) -> None:
+    """Prefill through the extra `cublas` from now on, or not: EngineConfig.cublas says which."""
+    if device.name != "emulator":
+        from vtlite.cuda.linear_cublas import open_cublas
+        device.cublas = open_cublas(device) if option == "auto" else None
+
+
 def default_kv_cache_bytes() -> int:
     """A quarter of the memory that is free now, at most 4 GiB."""
     return min(available_bytes() // 4, MOST_KV_BYTES)

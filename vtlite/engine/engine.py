@@ -14,7 +14,7 @@ from vtlite.checkpoint.weights import Weights
 from vtlite.config import EngineConfig, ModelConfig
 from vtlite.engine.cache import BlockPool
 from vtlite.engine.detokenizer import Detokenizer
-from vtlite.engine.device import Wing, default_kv_cache_bytes, select_wing
+from vtlite.engine.device import Wing, default_kv_cache_bytes, let_cublas_help, select_wing
 from vtlite.engine.outputs import Delta
 from vtlite.engine.request import Request, draw_seed
 from vtlite.engine.runner import Runner
@@ -57,6 +57,7 @@ class Engine:
         room = None
         if wing.device is not None:
             from vtlite.engine.device_memory import room_for_caches
+            let_cublas_help(wing.device, config.cublas)
             room = room_for_caches(self.model, wing, config, max_num_batched_tokens)
         max_num_seqs, num_cached_states, room = self._fit_states(room)
         self._check_budget(max_num_batched_tokens, max_num_seqs)
