@@ -30,9 +30,9 @@ PREFILL_VARIANTS = {128: [(256, 2), (128, 2)], 256: [(128, 2)]}
 
 
 @contextmanager
-def tuned(room, head_dim: int, variant: tuple):
-    """A kernel's launchers with one variant alone."""
-    before, room.TUNED[head_dim] = room.TUNED[head_dim], [variant]
+def tuned(room, head_dim: int, entry):
+    """A kernel's launchers with another entry of TUNED."""
+    before, room.TUNED[head_dim] = room.TUNED[head_dim], entry
     try:
         yield
     finally:
@@ -83,7 +83,7 @@ def prefill_rows(gpu, ceilings: Ceilings, T: int, H: int, Hkv: int, D: int) -> I
     x, (batch,) = inputs_on(gpu, PREFILL, 1, **case)
     out = gpu.empty((T, H * D), x["q"].dtype)
     for variant in PREFILL_VARIANTS[D]:
-        with tuned(attention_prefill, D, variant):
+        with tuned(attention_prefill, D, [variant]):
             def launch():
                 return paged_attention(x["q"], x["kv"], batch, x["scale"], out=out)
 
@@ -141,10 +141,10 @@ def launched() -> list:
         made.append(attention_merge_kernel.specialize(HEAD_DIM=D))
         for variant in DECODE_VARIANTS[D]:
             with tuned(attention_decode, D, variant):
-                layout, = attention_decode.layouts(D, 4, 16, False)
+                layout = attention_decode.layout(D, 4, 16, False, "sm_90a")
             made.append(attention_decode.attention_decode_kernel.specialize(**layout))
         for variant in PREFILL_VARIANTS[D]:
-            with tuned(attention_prefill, D, variant):
+            with tuned(attention_prefill, D, [variant]):
                 layout, = attention_prefill.layouts(D, 16, False)
             made.append(attention_prefill.attention_prefill_kernel.specialize(**layout))
     return made

@@ -81,5 +81,5 @@ def is_launched(row: Row) -> bool:
     if row.name == "gdn.decode":
         return row.how.get("what") == ("v_tile 64" if states >= 4 * 132 else "v_tile 32")
     if row.name == "attention.decode":
-        return row.how.get("variant") == list(TUNED[row.case["D"]][0])
+        return row.how.get("variant") == list(TUNED[row.case["D"]])
     return row.name == "gdn.prefill" and row.how == {"warps": 8 if states >= 132 else 4, "stages": 2}

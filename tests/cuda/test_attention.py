@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vtlite.cuda import attention, attention_arithmetic, device as devices
+from vtlite.cuda import attention, attention_arithmetic, attention_decode, device as devices
 from vtlite.cuda.attention import paged_attention
 from vtlite.cuda.attention_merge import AHEAD, attention_merge_kernel
 from vtlite.cuda.attention_tile import CHUNK, TILE
@@ -60,6 +60,23 @@ def test_the_kernels_give_the_bits_of_their_arithmetic(device, num_heads, head_d
     q, batch = draw(rng, rows[0][2], num_heads, head_dim), cache.batch(rows)
     expected = attention_arithmetic.paged_attention(q, cache.kv, batch, 0.125, **options)
     assert np.array_equal(on(device, q, cache.kv, batch, 0.125, **options), expected.view(np.uint16))
+
+
+def test_queries_that_are_read_again_for_each_tile_give_the_same_bits(device, monkeypatch):
+    """As on chips before sm_90; the kernel runs on every chip."""
+    monkeypatch.setattr(attention_decode, "runs_on", lambda lowest, chip: lowest == "sm_80")
+    rng = np.random.default_rng(8)
+    cache = Cache(rng, [draw(rng, 2, TILE + 1, 1, 256)])
+    q, batch = draw(rng, 1, 9, 256), cache.batch([(0, TILE + 1, 1)])
+    expected = attention_arithmetic.paged_attention(q, cache.kv, batch, 0.0625)
+    assert np.array_equal(on(device, q, cache.kv, batch, 0.0625), expected.view(np.uint16))
+
+
+@pytest.mark.parametrize("chip, blocks", [("sm_80", 2), ("sm_86", 1), ("sm_90a", 3)])
+def test_no_more_blocks_are_launched_than_run_at_once(chip, blocks):
+    constants = attention_decode.layout(256, 16, BLOCK_SIZE, False, chip)
+    assert attention_decode.attention_decode_kernel.specialize(**constants).runs_on(chip)
+    assert attention_decode.blocks_per_multiprocessor(constants, chip) == blocks
 
 
 def test_a_token_has_the_same_bits_decoded_prefilled_and_beside_others(device, monkeypatch):

@@ -54,6 +54,12 @@ def test_launch_bounds_may_follow_the_constants():
         made.specialize(SCALE=64).threads  # noqa: B018
 
 
+def test_so_may_the_lowest_chip():
+    made = kernel((ptr(u32),), threads=32, needs=lambda SCALE: "sm_90" if SCALE > 1 else "sm_80", constants=("SCALE",))(_uses_scale)
+    assert made.specialize(SCALE=1).runs_on("sm_86") and made.specialize(SCALE=2).runs_on("sm_90a")
+    assert not made.specialize(SCALE=2).runs_on("sm_89")
+
+
 SCALE = 1
 
 

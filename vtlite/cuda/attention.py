@@ -73,9 +73,8 @@ def _decode(q, kv, part: tuple, numbers: tuple, softcap: bool, group: int, chunk
     parts = num_sequences if chunks > 1 else 0
     partial_o = current().empty((parts, chunks, num_heads, head_dim), f32)
     partial_ml = current().empty((parts, chunks, num_heads, 2), f32)
-    layouts = attention_decode.layouts(head_dim, group, kv.shape[2], softcap)
-    layout = first_that_fits(layouts, attention_decode.shared_bytes, attention_decode.STATIC_KIB, current().chip)
-    blocks = current().num_sms * layout["BLOCKS"]
+    layout = attention_decode.layout(head_dim, group, kv.shape[2], softcap, current().chip)
+    blocks = current().num_sms * attention_decode.blocks_per_multiprocessor(layout, current().chip)
     current().launch(attention_decode_kernel.specialize(**layout), min(num_sequences * chunks * num_kv_heads, blocks),
                      q, kv, query_start_loc, seq_lens, block_table, partial_o, partial_ml, out, *numbers, num_sequences,
                      num_kv_heads, group, block_table.shape[1], chunks, vectors_between_tokens("q", q), kv.size // 16)

@@ -16,20 +16,23 @@ halves of tiles are in flight in each block, and the copies of the next item sta
 """
 
 from vtlite.cuda.attention_tile import (ATOM, BF16_ONES, BLOCK_SIZE, CHUNK, HEAD_DIM, INFINITY, ROW_BYTES, THREADS, TILE,
-                                        first_visible, hide_keys, join_references, joined, normalised, row_bytes, start_tile, weigh)
+                                        first_visible, hide_keys, join_references, joined, normalised, row_bytes, shared_kib,
+                                        start_tile, weigh)
 from vtlite.cuda.attention_work import MOST_SEQUENCES, add_up, sequence_of
 from vtlite.cuda.kernel import device, kernel
 from vtlite.cuda.lang import (as_u32, bf16, consteval, cp_async_commit, cp_async_wait, cuda, div, f32, f32_to_bf16, i32, i64,
                               lane_id, load_u32, mma_m16n8k16_bf16, mul, ptr, select, shared_address, shfl_idx, store_u32x2, u32,
                               vote_any)
+from vtlite.cuda.lang.primitive import runs_on
 from vtlite.cuda.tiles import fragment_a, fragments_b_transposed
 from vtlite.elementary import tanh
 
 STAGES = 4                       # tiles of keys, or of values, in shared memory
-BLOCKS = 3                       # per multiprocessor: what is launched, so registers must not allow fewer
+BLOCKS = 3                       # per multiprocessor, where shared memory allows them: so registers must allow them too
 COLUMNS = 32                     # of o, per warp
 KEYS = 16                        # of a tile, whose scores one warp computes
 HALVES = 1                       # eights of query heads per KV head
+QUERIES_STAY = True              # in registers from tile to tile; else they are read again (from L1) for each
 SOFTCAP = False
 PLANES = 1                       # keys and values have their own stages
 
@@ -37,25 +40,38 @@ TILES = CHUNK // TILE
 STEPS = 2 * TILES                # of a chunk: the keys and the values of each tile
 ROW_OF_SCORES = TILE + 8         # f32 in shared memory: 8 rows of 4 pairs then cover all banks
 STATIC_KIB = 8                   # shared memory besides the stages: scores and attention_work's starts
-LAYOUT = ("HEAD_DIM", "ROW_BYTES", "BLOCK_SIZE", "THREADS", "COLUMNS", "KEYS", "HALVES", "SOFTCAP", "PLANES", "STAGES", "BLOCKS")
+LAYOUT = ("HEAD_DIM", "ROW_BYTES", "BLOCK_SIZE", "THREADS", "COLUMNS", "KEYS", "HALVES", "QUERIES_STAY", "SOFTCAP", "PLANES",
+          "STAGES", "BLOCKS")
 
-# head_dim: threads per block (a warp for 16, 32 or 64 keys of a tile), STAGES, BLOCKS; for chips with more and with less
-# shared memory
-TUNED = {64: [(64, 8, 3)], 96: [(64, 5, 2)], 128: [(128, 3, 4)], 256: [(128, 2, 3), (128, 2, 1)]}
+# head_dim: threads per block (a warp for 16, 32 or 64 keys of a tile), STAGES, BLOCKS
+TUNED = {64: (64, 8, 3), 96: (64, 5, 2), 128: (128, 3, 4), 256: (128, 2, 3)}
 
 
-def layouts(head_dim: int, group: int, block_size: int, softcap: bool) -> list[dict]:
-    """The constants for these shapes, in order of preference."""
-    return [{"HEAD_DIM": head_dim, "ROW_BYTES": row_bytes(head_dim), "BLOCK_SIZE": block_size, "SOFTCAP": softcap,
-             "THREADS": threads, "COLUMNS": head_dim * 32 // threads, "KEYS": TILE * 32 // threads, "PLANES": 1,
-             "HALVES": 1 if group <= 8 else 2, "STAGES": stages, "BLOCKS": blocks} for threads, stages, blocks in TUNED[head_dim]]
+def layout(head_dim: int, group: int, block_size: int, softcap: bool, chip: str) -> dict:
+    """The constants for these shapes."""
+    (threads, stages, blocks), halves = TUNED[head_dim], 1 if group <= 8 else 2
+    return {"HEAD_DIM": head_dim, "ROW_BYTES": row_bytes(head_dim), "BLOCK_SIZE": block_size, "SOFTCAP": softcap,
+            "THREADS": threads, "COLUMNS": head_dim * 32 // threads, "KEYS": TILE * 32 // threads, "PLANES": 1,
+            "HALVES": halves, "QUERIES_STAY": runs_on(lowest_chip(head_dim, halves, True), chip), "STAGES": stages,
+            "BLOCKS": blocks}
+
+
+def lowest_chip(HEAD_DIM: int, HALVES: int, QUERIES_STAY: bool, **_) -> str:
+    """Before sm_90, code for a shuffle in a loop keeps half of the registers: too few with 64 of queries among them."""
+    return "sm_90" if QUERIES_STAY and HEAD_DIM * HALVES > 256 else "sm_80"
 
 
 def shared_bytes(STAGES: int, ROW_BYTES: int, **_) -> int:
     return STAGES * TILE * ROW_BYTES
 
 
-PREBUILT = [constants for head_dim in TUNED for group in (8, 16) for constants in layouts(head_dim, group, 16, False)]
+def blocks_per_multiprocessor(constants: dict, chip: str) -> int:
+    """How many to launch: no more than run at once."""
+    return min(constants["BLOCKS"], shared_kib(chip) // (STATIC_KIB + (shared_bytes(**constants) >> 10)))
+
+
+PREBUILT = [layout(head_dim, group, 16, False, "sm_90") for head_dim in TUNED for group in (8, 16)]
+PREBUILT.append(layout(256, 16, 16, False, "sm_80"))
 
 
 @device
@@ -211,7 +227,7 @@ def store_rows(out, row_start, group, first_column, is_padding, m, l, o):
 
 @kernel((ptr(bf16), ptr(bf16), ptr(i64), ptr(i64), ptr(i32), ptr(f32), ptr(f32), ptr(bf16), f32, f32, *[u32] * 8),
         threads=lambda THREADS, **_: THREADS, min_blocks=lambda BLOCKS, **_: BLOCKS, constants=LAYOUT, shared=shared_bytes,
-        prebuild=PREBUILT)
+        needs=lowest_chip, prebuild=PREBUILT)
 def attention_decode_kernel(q, kv, query_start_loc, seq_lens, block_table, partial_o, partial_ml, out, scale_log2, cap_scale,
                             window, num_sequences, num_kv_heads, group, table_width, max_chunks, q_stride, plane):
     """window: keys that a query sees, itself included. group: query heads per KV head. In vectors: q_stride from token to token,
@@ -237,7 +253,7 @@ def attention_decode_kernel(q, kv, query_start_loc, seq_lens, block_table, parti
     o = cuda.local.array(consteval((COLUMNS // 16, HALVES, 4)), f32)
     coming, item, step = u32(cuda.blockIdx.x), u32(cuda.blockIdx.x), u32(0)
     next_first, next_begin, next_end, next_sequence, next_head = u32(0), u32(0), u32(0), u32(0), u32(0)
-    chunk, head, first, begin, end = u32(0), u32(0), u32(0), u32(0), u32(0)
+    chunk, head, first_query, first, begin, end = u32(0), u32(0), u32(0), u32(0), u32(0), u32(0)
     filling, reading, buffer_bytes = shared_address(buffers), shared_address(buffers), u32(TILE * ROW_BYTES)
     past_buffers = filling + buffer_bytes * u32(STAGES)
     while item < items:                  # a step starts copying one half of a tile and computes the one STAGES - 1 steps before
@@ -262,11 +278,15 @@ def attention_decode_kernel(q, kv, query_start_loc, seq_lens, block_table, parti
             part = (step - u32(STAGES)) & u32(STEPS - 1)
             if part == u32(0):
                 sequence, head, chunk, first, begin, end = locate(item, starts, num_sequences, num_kv_heads, seq_lens, window)
-                load_queries(q, u32(query_start_loc[sequence]) * q_stride + head * group * u32(HEAD_DIM // 8), group, fragments)
+                first_query = u32(query_start_loc[sequence]) * q_stride + head * group * u32(HEAD_DIM // 8)
+                if QUERIES_STAY:
+                    load_queries(q, first_query, group, fragments)
                 begin_chunk(m, l, o)
             position = first + (part >> u32(1)) * u32(TILE)
             if position < end and begin < position + u32(TILE):
                 if part & u32(1) == u32(0):
+                    if not QUERIES_STAY:
+                        load_queries(q, first_query, group, fragments)
                     multiply_by_keys(fragments, reading + warp * u32(KEYS * ROW_BYTES), own)
                     store_scores(scores, warp * u32(KEYS), own, cap_scale)
                 else:                            # the step between has met all warps

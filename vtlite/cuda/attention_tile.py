@@ -42,9 +42,13 @@ ATOM = 128                       # bytes, eight chunks: the swizzle permutes wit
 SHARED_KIB = {"sm_80": 163, "sm_86": 99, "sm_89": 99, "sm_120": 99, "sm_121": 99}
 
 
+def shared_kib(chip: str) -> int:
+    return SHARED_KIB.get(chip, 227)
+
+
 def first_that_fits(layouts: list[dict], shared_bytes, static_kib: int, chip: str) -> dict:
     """Of several layouts the first whose shared memory a chip has beside `static_kib`."""
-    limit = SHARED_KIB.get(chip, 227) - static_kib << 10
+    limit = shared_kib(chip) - static_kib << 10
     return next(constants for constants in layouts if shared_bytes(**constants) <= limit)
 
 

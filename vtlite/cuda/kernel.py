@@ -7,7 +7,7 @@
 
     rms_norm_kernel.specialize(HIDDEN=5120)
 
-`threads`, `min_blocks` and `shared` may each be a number or a function of the constants, called with them by name.
+`threads`, `min_blocks`, `shared` and `needs` may each be a value or a function of the constants, called with them by name.
 """
 
 import inspect
@@ -25,6 +25,7 @@ MOST_THREADS = 1024
 KERNELS: dict[str, "Kernel"] = {}       # "module.name" -> kernel, of every module imported so far
 
 PerConstants = int | Callable[..., int]
+LowestChip = str | Callable[..., str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +38,7 @@ class Kernel:
     constants: tuple[str, ...] = ()
     min_blocks: PerConstants = 1                # per multiprocessor: bounds the registers of a thread
     shared: PerConstants = 0                    # bytes of dynamic shared memory
-    needs: str = "sm_80"                        # the lowest chip; "sm_90a" means that chip alone
+    needs: LowestChip = "sm_80"                 # the lowest chip; "sm_90a" means that chip alone
     prebuild: tuple[Mapping[str, Any], ...] = ({},)
     _made: dict[tuple, "Specialized"] = field(default_factory=dict, repr=False)
 
@@ -110,8 +111,13 @@ class Specialized:
         parts = [self.kernel.source_hash, *constants, f"{self.threads} {self.min_blocks}"]
         return sha256("\0".join(parts).encode()).hexdigest()
 
+    @cached_property
+    def needs(self) -> str:
+        needs = self.kernel.needs
+        return needs if isinstance(needs, str) else needs(**self.constants)
+
     def runs_on(self, chip: str) -> bool:
-        return runs_on(self.kernel.needs, chip)
+        return runs_on(self.needs, chip)
 
     def _of(self, attribute: str, low: int, high: int) -> int:
         value = getattr(self.kernel, attribute)
@@ -122,7 +128,7 @@ class Specialized:
 
 
 def kernel(signature: Sequence, *, threads: PerConstants, constants: Sequence[str] = (), min_blocks: PerConstants = 1,
-           shared: PerConstants = 0, needs: str = "sm_80", prebuild: Sequence[Mapping[str, Any]] = ({},)):
+           shared: PerConstants = 0, needs: LowestChip = "sm_80", prebuild: Sequence[Mapping[str, Any]] = ({},)):
     """Make a function a kernel. `signature` gives one type per parameter: ptr(dtype), a scalar type such as i32, or tensor_map.
 
     `constants` are names of globals that specialize() may set, `prebuild` the sets of them that are compiled ahead.
