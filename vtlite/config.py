@@ -123,6 +123,7 @@ class EngineConfig:
     enforce_eager: bool = False              # on a GPU, never replay a decode step as a graph
     async_scheduling: bool = True            # on a GPU, launch a decode step before the tokens of the last one are read
     enable_prefix_caching: bool = True
+    mamba_ssm_cache_dtype: str = "float32"   # of recurrent states between steps: float32 | bfloat16 = half the bytes, rounded
     state_cache_bytes: int | None = None     # for recurrent states of cached prefixes; default: an eighth of what states may take
     scheduling_policy: str = "fcfs"          # fcfs | priority (lower number = earlier)
     max_logprobs: int = 20
@@ -137,6 +138,8 @@ class EngineConfig:
             raise ConfigError(f"device should be auto, cpu, cuda, reference or sm_90, found {self.device!r}")
         if self.load_format not in ("auto", "dummy"):
             raise ConfigError(f"load_format should be auto or dummy, found {self.load_format!r}")
+        if self.mamba_ssm_cache_dtype not in ("float32", "bfloat16"):
+            raise ConfigError(f"mamba_ssm_cache_dtype should be float32 or bfloat16, found {self.mamba_ssm_cache_dtype!r}")
         if not 0 < self.gpu_memory_utilization <= 1:
             raise ConfigError(f"gpu_memory_utilization should be in (0, 1], found {self.gpu_memory_utilization}")
         if self.scheduling_policy not in ("fcfs", "priority"):
