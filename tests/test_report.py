@@ -124,5 +124,6 @@ def test_the_report_knows_which_variants_of_gated_delta_nets_are_launched(S, Hv,
     def row(name, **how):
         return rows.Row("f", {}, name, {"S": S, "Hv": Hv}, how, {})
 
-    assert rows.is_launched(row("gdn.decode", what=f"v_tile {decode['V_TILE']}"))
+    for name in ("gdn.decode", "gdn.decode.bf16_state"):
+        assert rows.is_launched(row(name, what=f"v_tile {decode['V_TILE']}"))
     assert rows.is_launched(row("gdn.prefill", warps=scan["WARPS"], stages=scan["STAGES"]))

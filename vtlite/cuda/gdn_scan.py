@@ -31,8 +31,8 @@ STAGES = 2                       # tiles of as many chunks in shared memory, 1 o
 BF16_STATE = False
 
 PLANE = CHUNK * CHUNK * 2        # bytes
-PREBUILT = [{"K": dim, "V": dim, "WARPS": warps, "STAGES": stages}
-            for dim, warps in ((64, 4), (128, 4), (128, 8)) for stages in (1, 2)]
+PREBUILT = [{"K": dim, "V": dim, "WARPS": warps, "STAGES": stages, "BF16_STATE": narrow}
+            for narrow in (False, True) for dim, warps in ((64, 4), (128, 4), (128, 8)) for stages in (1, 2)]
 
 
 @device
