@@ -29,7 +29,8 @@ SPECS = {spec.name: spec for spec in gdn.SPECS}
 def checks(gpu) -> dict[str, list[Callable[[Ceilings], list[dict]]]]:
     """Group -> checks, as gpu_checks.groups has them."""
     return {"gdn.decode": [lambda ceilings, S=S, Hv=Hv: decode(gpu, ceilings, S, Hv) for Hv in HV for S in (1, 32, 128)],
-            "gdn.decode.bf16_state": [lambda ceilings, S=S, Hv=Hv: decode(gpu, ceilings, S, Hv, bf16) for Hv in HV for S in (32, 128)],
+            "gdn.decode.bf16_state": [lambda ceilings, S=S, Hv=Hv: decode(gpu, ceilings, S, Hv, bf16)
+                                      for Hv in HV for S in (32, 128)],
             "gdn.decode.one": [lambda ceilings, Hv=Hv: decode_one(gpu, Hv) for Hv in HV],
             "gdn.prefill": [lambda ceilings, S=S, T=T, Hv=Hv: prefill(gpu, S, T, Hv) for Hv in HV for S, T in PREFILL],
             "peer.fla": [lambda ceilings, Hv=Hv: fla(Hv) for Hv in HV]}
@@ -72,7 +73,8 @@ class Decode:
 
 def decode(gpu, ceilings: Ceilings, S: int, Hv: int, dtype=f32) -> list[dict]:
     work = Decode(gpu, S, Hv, dtype)
-    check, num_bytes, tiles = checked("gdn.decode", work.error()), 2 * work.state_bytes, (32, 64) if dtype == f32 else (32, 64, 128)
+    check, num_bytes = checked("gdn.decode", work.error()), 2 * work.state_bytes
+    tiles = (32, 64) if dtype == f32 else (32, 64, 128)
     launches = {f"v_tile {tile}": lambda i, tile=tile: work.rule(i, v_tile=tile) for tile in tiles}
     if S > 1 and dtype == f32:
         launches["with convolution"] = _with_convolution(gpu, work)

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.engine.mixes import PARAMS, answer, collect, everything_is_free
+from tests.tiny_device import DEVICE_HYBRIDS
 from vtlite.config import EngineConfig
 from vtlite.engine.engine import Engine
 from vtlite.errors import ConfigError
@@ -88,6 +89,20 @@ def test_any_mix_gives_each_request_the_answer_it_gets_alone(load, alone, data):
     outputs = collect(engine, [(at, prompt, PARAMS[p], 0) for at, prompt, p in mix])
     assert [answer(output) for output in outputs] == [alone(prompt, p) for _, prompt, p in mix]
     assert everything_is_free(engine)
+
+
+def test_the_arithmetic_of_a_gpu_gives_the_same_bits_whole_cut_and_after_a_hit(tmp_path):
+    checkpoint, prompt = DEVICE_HYBRIDS.build("hybrid_smallest", tmp_path / "hybrid"), tuple(t % 32 for t in LONG[:150])
+
+    def load(**options) -> Engine:
+        return Engine(checkpoint, EngineConfig(device="sm_90", mamba_ssm_cache_dtype="bfloat16", num_blocks=32, max_num_seqs=2, **options))
+
+    def run(engine: Engine):
+        return collect(engine, [(0, prompt, PARAMS[0], 0)])[0]
+
+    whole, cutting = run(load(enable_prefix_caching=False)), load(max_num_batched_tokens=65)
+    missed, hit = run(cutting), run(cutting)
+    assert answer(missed) == answer(hit) == answer(whole) and hit.num_cached_tokens == 128
 
 
 def test_what_cannot_be_is_refused(tiny_checkpoint):

@@ -52,7 +52,7 @@ def gdn_gates(a: np.ndarray, b: np.ndarray, A_log: np.ndarray, dt_bias: np.ndarr
 
 def gated_delta_rule(q: np.ndarray, k: np.ndarray, v: np.ndarray, g: np.ndarray, beta: np.ndarray,
                      state: np.ndarray, batch) -> np.ndarray:
-    """q, k [T, Hk, K], v [T, Hv, V], g, beta [T, Hv] f32, state [slots, Hv, K, V] f32 or bf16, updated in place -> [T, Hv, V] f32."""
+    """q, k [T, Hk, K], v [T, Hv, V], g, beta [T, Hv] f32, state [slots, Hv, K, V] f32 or bf16, in place -> o [T, Hv, V] f32."""
     (T, Hk, K), (Hv, V) = q.shape, v.shape[1:]
     tasks, narrow = len(batch.state_slots) * Hv, state.dtype != np.float32
     scratch_size = 2 * K + V + narrow * K * V

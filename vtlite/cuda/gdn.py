@@ -237,7 +237,7 @@ def _conv_outputs(S: int, C: int, T: int | None = None) -> dict:
 # whose k or q.k are all small, is up to ten times smaller than them. Roundings do not add up over chunks: between them the state
 # is f32, and it forgets old ones as fast as old tokens. Found at 70 to 32,768 tokens: up to 2^-15.1.
 #
-# A bf16 state is compared where it is rounded once, at the end: within a chunk. Later ones go on from what was rounded.
+# A bf16 state is compared over one chunk, at whose end it is rounded once; the chunks after it go on from what was rounded.
 DECODE_ROUNDING, PREFILL_ROUNDING = 2.0**-20, 2.0**-14
 
 _SMALL, _TINY = {"Hk": 1, "Hv": 1, "K": 64, "V": 32}, {"Hk": 4, "Hv": 8, "K": 64, "V": 64}
@@ -259,8 +259,8 @@ SPECS = (
            bench_cases=[],                                                           # bench/gdn.py has them
            make_inputs=_decode_inputs, outputs=_delta_rule_outputs,
            reference=_of_step(_delta_rule), launch=_launched(decode, "state", False),
-           num_bytes=lambda S, Hv, K, V, bf16_state=False, **_: (4 if bf16_state else 8) * S * Hv * K * V, in_place={"state": "state"},
-           intermediate=DECODE_ROUNDING),
+           num_bytes=lambda S, Hv, K, V, bf16_state=False, **_: (4 if bf16_state else 8) * S * Hv * K * V,
+           in_place={"state": "state"}, intermediate=DECODE_ROUNDING),
     OpSpec("gdn.prefill", cases=[{"T": 3, "S": 1, **_SMALL}],
            gpu_cases=[{"T": 500, "S": 3, **_TINY}, {"T": 300, "S": 2, **_DIMS},
                       {"T": 3, "S": 1, **_SMALL, **_BF16_STATE}, {"T": 140, "S": 3, **_TINY, **_BF16_STATE},

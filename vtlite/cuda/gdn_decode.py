@@ -7,8 +7,8 @@ state, before the update: o = S^T q + (q . k) delta.
 Order: lane l of a warp squares elements l K/32 .. of q and k in ascending order by fma, then reduction.py's tree; likewise
 q . k. Over the rows of S: chains of 16 neighbouring rows by fma, joined in ascending order. A row of o and its state depend on
 that sequence alone; how V is cut into blocks changes no bit.
-Bytes: 8 K V per value head (bf16: 4 K V), read and written; bound by memory. A block keeps its part of S in registers, all its loads in
-flight while q, k and the gates are worked out.
+Bytes: 8 K V per value head (bf16: 4 K V), read and written; bound by memory. A block keeps its part of S in registers, all its
+loads in flight while q, k and the gates are worked out.
 """
 
 from vtlite.cuda.gdn_gates import log_decay, share
