@@ -1,6 +1,7 @@
 """Gated delta nets on a GPU: how near decode comes to the copy ceiling, what prefill takes, and flash-linear-attention beside it.
 
-Rows, run by bench/gpu_checks.py: gdn.decode (delta rule of one token of each sequence; with the convolution where it says so),
+Rows, run by bench/gpu_checks.py: gdn.decode (delta rule of one token of each sequence; with the convolution where it says so;
+gdn.decode.bf16_state with states in bfloat16),
 gdn.decode.one (all launches of a mixer between its projections, for one sequence), gdn.prefill (the two kernels, each choice of
 `warps` and `stages`), and peer.fla.* if torch and fla can be imported. Sizes are those of Qwen3.6-27B and Qwen3.5-4B. A row is ok
 if value heads 0 and Hv - 1 of what was timed agree with the definition; `error` is their OpSpec's.
@@ -28,6 +29,8 @@ SPECS = {spec.name: spec for spec in gdn.SPECS}
 def checks(gpu) -> dict[str, list[Callable[[Ceilings], list[dict]]]]:
     """Group -> checks, as gpu_checks.groups has them."""
     return {"gdn.decode": [lambda ceilings, S=S, Hv=Hv: decode(gpu, ceilings, S, Hv) for Hv in HV for S in (1, 32, 128)],
+            "gdn.decode.bf16_state": [lambda ceilings, S=S, Hv=Hv: decode(gpu, ceilings, S, Hv, bf16)
+                                      for Hv in HV for S in (32, 128)],
             "gdn.decode.one": [lambda ceilings, Hv=Hv: decode_one(gpu, Hv) for Hv in HV],
             "gdn.prefill": [lambda ceilings, S=S, T=T, Hv=Hv: prefill(gpu, S, T, Hv) for Hv in HV for S, T in PREFILL],
             "peer.fla": [lambda ceilings, Hv=Hv: fla(Hv) for Hv in HV]}
@@ -41,14 +44,15 @@ def checked(name: str, error: float) -> dict:
 class Decode:
     """S sequences in several sets of slots, one after another, so that no launch finds its states in L2."""
 
-    def __init__(self, gpu, S: int, Hv: int):
+    def __init__(self, gpu, S: int, Hv: int, dtype=f32):
         rng = np.random.default_rng(3)
-        self.S, self.sets = S, max(2, -(-STATES // (S * Hv * K * V * 4)))
-        self.host = gdn.random_inputs(rng, S, 3, Hk, Hv, K, V)
+        self.S, self.state_bytes = S, S * Hv * K * V * np.dtype(dtype).itemsize
+        self.sets = max(2, -(-STATES // self.state_bytes))
+        self.host = gdn.random_inputs(rng, S, 3, Hk, Hv, K, V, dtype == bf16)
         block, slots = self.host.pop("state"), self.sets * S
         self.gates = [gpu.array(self.host[name]) for name in ("a", "b", "A_log", "dt_bias")]
         self.qkv, self.o = gpu.array(self.host["qkv"]), gpu.zeros((S, Hv, V), bf16)
-        self.state = gpu.zeros((slots, Hv, K, V), f32)
+        self.state = gpu.zeros((slots, Hv, K, V), dtype)
         for first in range(0, slots, len(block)):
             self.state[first : first + len(block)].copy_from(block[: slots - first])
         self.before, self.rows = block, gpu.array(np.arange(S, dtype=np.int32))
@@ -67,16 +71,17 @@ class Decode:
         return SPECS["gdn.decode"].error(host, found)
 
 
-def decode(gpu, ceilings: Ceilings, S: int, Hv: int) -> list[dict]:
-    work = Decode(gpu, S, Hv)
-    check, num_bytes = checked("gdn.decode", work.error()), 8 * S * Hv * K * V
-    launches = {f"v_tile {tile}": lambda i, tile=tile: work.rule(i, v_tile=tile) for tile in (32, 64)}
-    if S > 1:
+def decode(gpu, ceilings: Ceilings, S: int, Hv: int, dtype=f32) -> list[dict]:
+    work = Decode(gpu, S, Hv, dtype)
+    check, num_bytes = checked("gdn.decode", work.error()), 2 * work.state_bytes
+    tiles = (32, 64) if dtype == f32 else (32, 64, 128)
+    launches = {f"v_tile {tile}": lambda i, tile=tile: work.rule(i, v_tile=tile) for tile in tiles}
+    if S > 1 and dtype == f32:
         launches["with convolution"] = _with_convolution(gpu, work)
-    rows = []
+    row_name, rows = "gdn.decode" if dtype == f32 else "gdn.decode.bf16_state", []
     for name, launch in launches.items():
         us = time_kernel(gpu, [lambda i=i: launch(i) for i in range(work.sets)])
-        rows.append({"name": "gdn.decode", "case": {"S": S, "Hv": Hv, "what": name}, "us": round(us, 3),
+        rows.append({"name": row_name, "case": {"S": S, "Hv": Hv, "what": name}, "us": round(us, 3),
                      "bytes": num_bytes, "share": round(num_bytes / us / 1e6 / ceilings.copy_tbps, 4), **check})
     return rows
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from bench.report import limits, rows
@@ -114,7 +115,8 @@ def test_the_report_knows_which_variants_of_gated_delta_nets_are_launched(S, Hv,
     monkeypatch.setattr(gdn, "current", lambda: gpu)
     monkeypatch.setattr(gdn, "need_contiguous", lambda **_: None)
     monkeypatch.setattr(gdn, "_gate_stride", lambda *_: 0)
-    qkv, state = SimpleNamespace(shape=(S, (32 + Hv) * 128)), SimpleNamespace(shape=(S, Hv, 128, 128))
+    qkv = SimpleNamespace(shape=(S, (32 + Hv) * 128))
+    state = SimpleNamespace(shape=(S, Hv, 128, 128), dtype=np.float32, view=lambda _: None)
     gdn.decode(qkv, None, None, None, None, state, None, range(S), out=None)
     gdn.prefill(qkv, None, None, None, None, state, SimpleNamespace(sequences=range(S), chunks=range(2 * S)), out=None)
     (decode, _, scan) = launched
@@ -122,5 +124,6 @@ def test_the_report_knows_which_variants_of_gated_delta_nets_are_launched(S, Hv,
     def row(name, **how):
         return rows.Row("f", {}, name, {"S": S, "Hv": Hv}, how, {})
 
-    assert rows.is_launched(row("gdn.decode", what=f"v_tile {decode['V_TILE']}"))
+    for name in ("gdn.decode", "gdn.decode.bf16_state"):
+        assert rows.is_launched(row(name, what=f"v_tile {decode['V_TILE']}"))
     assert rows.is_launched(row("gdn.prefill", warps=scan["WARPS"], stages=scan["STAGES"]))

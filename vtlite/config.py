@@ -107,6 +107,12 @@ def _text_part(raw: dict[str, Any]) -> dict[str, Any]:
     return {**raw, **text, **outer}
 
 
+CHOICES = {                                  # of EngineConfig
+    "device": ("auto", "cpu", "cuda", "reference", "sm_90"), "load_format": ("auto", "dummy"), "cublas": ("auto", "off"),
+    "mamba_ssm_cache_dtype": ("float32", "bfloat16"), "scheduling_policy": ("fcfs", "priority"),
+}
+
+
 @dataclass(frozen=True)
 class EngineConfig:
     """How the engine runs. Sizes are tokens unless a name says otherwise; None means "chosen to fit"."""
@@ -124,6 +130,7 @@ class EngineConfig:
     async_scheduling: bool = True            # on a GPU, launch a decode step before the tokens of the last one are read
     cublas: str = "auto"                     # auto: prefill by cuBLASLt where the extra is installed and its bits are ours | off
     enable_prefix_caching: bool = True
+    mamba_ssm_cache_dtype: str = "float32"   # of recurrent states between steps: float32 | bfloat16 = half the bytes, rounded
     state_cache_bytes: int | None = None     # for recurrent states of cached prefixes; default: an eighth of what states may take
     scheduling_policy: str = "fcfs"          # fcfs | priority (lower number = earlier)
     max_logprobs: int = 20
@@ -134,13 +141,8 @@ class EngineConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} should be at least 1, found {value}")
-        if self.device not in ("auto", "cpu", "cuda", "reference", "sm_90"):
-            raise ConfigError(f"device should be auto, cpu, cuda, reference or sm_90, found {self.device!r}")
-        if self.load_format not in ("auto", "dummy"):
-            raise ConfigError(f"load_format should be auto or dummy, found {self.load_format!r}")
-        if self.cublas not in ("auto", "off"):
-            raise ConfigError(f"cublas should be auto or off, found {self.cublas!r}")
+        for name, choices in CHOICES.items():
+            if (value := getattr(self, name)) not in choices:
+                raise ConfigError(f"{name} should be {', '.join(choices[:-1])} or {choices[-1]}, found {value!r}")
         if not 0 < self.gpu_memory_utilization <= 1:
             raise ConfigError(f"gpu_memory_utilization should be in (0, 1], found {self.gpu_memory_utilization}")
-        if self.scheduling_policy not in ("fcfs", "priority"):
-            raise ConfigError(f"scheduling_policy should be fcfs or priority, found {self.scheduling_policy!r}")

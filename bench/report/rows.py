@@ -78,7 +78,7 @@ def engine_rows(rows: list[Row]) -> list[Row]:
 def is_launched(row: Row) -> bool:
     """Whether the engine launches this variant, where that need not be the first: as vtlite/cuda chooses on an H200."""
     states = row.case.get("S", 0) * row.case.get("Hv", 0)
-    if row.name == "gdn.decode":
+    if row.name in ("gdn.decode", "gdn.decode.bf16_state"):
         return row.how.get("what") == ("v_tile 64" if states >= 4 * 132 else "v_tile 32")
     if row.name == "attention.decode":
         return row.how.get("variant") == list(TUNED[row.case["D"]])

@@ -37,6 +37,19 @@ def test_throughput_answers_every_prompt(tiny_checkpoint, capsys):
     assert "time to the first token" in capsys.readouterr().out
 
 
+def test_recurrent_states_may_be_in_bfloat16_where_there_are_any(tiny_checkpoint, tmp_path, capsys):
+    file, option, dtypes = tmp_path / "rows.json", "--mamba-ssm-cache-dtype", ("float32", "bfloat16")
+    num_bytes = []
+    for dtype in dtypes:
+        assert main(["bench", "throughput", str(tiny_checkpoint("qwen3_5")), *OPTIONS, option, dtype, "--json", str(file)]) == 0
+        content = json.loads(file.read_text())
+        assert content["meta"]["mamba_ssm_cache_dtype"] == dtype
+        num_bytes.append(next(row["bytes"] for row in content["rows"] if row["name"] == "step.decode"))
+    assert num_bytes[0] - num_bytes[1] == 2 * 2 * 3 * 4 * 16 * 24 * 2              # both ways, of 2 sequences, in 3 delta nets
+    assert main(["bench", "throughput", str(tiny_checkpoint("qwen3")), *OPTIONS, option, "bfloat16"]) == 2
+    assert "mamba_ssm_cache_dtype is bfloat16, but Qwen3ForCausalLM has no recurrent state" in capsys.readouterr().err
+
+
 def test_a_closed_loop_keeps_its_clients_busy(tiny_checkpoint):
     engine = Engine(tiny_checkpoint("qwen3"), EngineConfig(device="cpu", num_blocks=64, max_num_seqs=3))
     run = closed_loop(engine, input_len=10, output_len=4, concurrency=3, num_requests=7)

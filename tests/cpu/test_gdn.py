@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -11,10 +12,13 @@ from vtlite import cpu, reference
 from vtlite.reference.gdn import chunk_gated_delta_rule
 
 W = 4
+BF16 = ml_dtypes.bfloat16
 
 
-def batch(lengths, slots):
-    return SimpleNamespace(query_start_loc=np.cumsum([0, *lengths]), state_slots=np.array(slots, np.int64))
+def batch(lengths, slots, starts=0):
+    """Sequences of `lengths` new tokens after `starts` earlier ones."""
+    return SimpleNamespace(query_start_loc=np.cumsum([0, *lengths]), state_slots=np.array(slots, np.int64),
+                           seq_lens=np.array(lengths) + starts)
 
 
 def mixer(ops, x, a, b, weights, states, where, Hk, Hv, K, V):
@@ -38,8 +42,10 @@ class Net:
                         "A_log": rng.normal(-1, 1, Hv).astype(np.float32), "dt_bias": rng.standard_normal(Hv, np.float32)}
 
     def states(self, slots, dtype=np.float32):
+        """conv_state, and a recurrent state of `dtype`."""
         Hk, Hv, K, V = self.sizes
-        return np.zeros((slots, W - 1, self.C), dtype), np.zeros((slots, Hv, K, V), dtype)
+        wide = np.float64 if dtype == np.float64 else np.float32
+        return np.zeros((slots, W - 1, self.C), wide), np.zeros((slots, Hv, K, V), dtype)
 
     def run(self, ops, rows, states, where, dtype=np.float32):
         return mixer(ops, self.x[rows].astype(dtype), self.a[rows].astype(dtype), self.b[rows].astype(dtype), self.weights,
@@ -56,6 +62,35 @@ def test_close_to_the_definition(sizes):
     assert np.abs(found - exact).max() < 2e-6 * np.abs(exact).max()
     assert np.array_equal(states[0], exact_states[0])
     assert np.abs(states[1] - exact_states[1]).max() < 4e-6 * np.abs(exact_states[1]).max()
+
+
+@pytest.mark.parametrize("V", [1, 24])
+def test_a_bf16_state_is_stored_as_the_definition_stores_it(V):
+    """Two sequences, one from the middle of a chunk on. Sums differ in their order, so a state may be rounded the other way."""
+    net, where = Net(200, 2, 4, 16, V), batch([140, 60], [2, 0], [0, 90])
+    states, defined = net.states(3, BF16), net.states(3, BF16)
+    found, expected = net.run(cpu, slice(None), states, where), net.run(reference, slice(None), defined, where)
+    assert np.abs(found - expected).max() < 2**-8 * np.abs(expected).max()
+    differing = states[1].view(np.uint16) != defined[1].view(np.uint16)
+    assert differing.mean() < 0.02 and states[1][[0, 2]].any() and not states[1][1].any()
+
+
+def test_a_bf16_state_is_what_an_f32_state_rounded_to_nearest_even_at_grid_points_is():
+    net = Net(200, 2, 4, 16, 24)
+    states, rounded = net.states(1, BF16), net.states(1)
+    found, start = net.run(cpu, slice(None), states, batch([200], [0])), 0
+    for end in (64, 128, 192, 200):
+        part = net.run(cpu, slice(start, end), rounded, batch([end - start], [0], start))
+        assert np.array_equal(found[start:end], part)
+        rounded[1][...], start = rounded[1].astype(BF16), end
+    assert np.array_equal(states[1], rounded[1])
+
+
+def test_a_bf16_state_keeps_what_is_not_a_number():
+    net, states = Net(1, 1, 1, 4, 8), Net(1, 1, 1, 4, 8).states(1, BF16)
+    states[1].view(np.uint16)[0, 0, 0] = 0xFFFF, 0x7FFF, 0x7F81, 0x7F80, 0, 0, 0, 0
+    net.run(cpu, slice(None), states, batch([1], [0]))
+    assert np.isfinite(states[1].astype(np.float32)).tolist() == [[[[False] * 4 + [True] * 4] * 4]]
 
 
 @settings(max_examples=30)

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.gpu
 DENSE, HYBRIDS = ("two_layers", "window", "biases", "tiny-dense"), ("hybrid", "hybrid_narrow", "tiny-hybrid")
 MODELS = (*DENSE, *HYBRIDS)
 MIXES = 700                                    # 300 of them of hybrids
+BF16_STATE_MIXES = 60
 LONGEST, MOST_TOKENS = 1024, 700               # positions, and tokens of a prompt
 PREFIX = np.random.default_rng(0).integers(0, 256, MOST_TOKENS).tolist()      # what most prompts begin with
 
@@ -35,9 +36,10 @@ def checkpoint(tmp_path_factory):
 @pytest.fixture(scope="module")
 def alone(checkpoint):
     """The answer of a request by itself: its prompt in one step, no prefix cache, blocks in plenty."""
-    engine = cache(lambda model: Engine(checkpoint(model), EngineConfig(device="cuda", max_model_len=LONGEST, num_blocks=256,
-                                                                        enable_prefix_caching=False, max_num_seqs=4)))
-    return cache(lambda model, prompt, params: answer(collect(engine(model), [(0, prompt, PARAMS[params], 0)])[0]))
+    engine = cache(lambda model, dtype: Engine(checkpoint(model), EngineConfig(
+        device="cuda", max_model_len=LONGEST, num_blocks=256, enable_prefix_caching=False, max_num_seqs=4, mamba_ssm_cache_dtype=dtype)))
+    return cache(lambda model, prompt, params, dtype="float32": answer(
+        collect(engine(model, dtype), [(0, prompt, PARAMS[params], 0)])[0]))
 
 
 def draw_prompt(rng) -> tuple[int, ...]:
@@ -48,20 +50,29 @@ def draw_prompt(rng) -> tuple[int, ...]:
 
 @pytest.mark.parametrize("seed", range(MIXES))
 def test_any_mix_gives_each_request_the_answer_it_gets_alone(seed, checkpoint, alone):
-    rng = np.random.default_rng(seed)
-    model, fewest = MODELS[seed % len(MODELS)], LONGEST // 16 + 1
+    check_mix(seed, MODELS[seed % len(MODELS)], checkpoint, alone)
+
+
+@pytest.mark.parametrize("seed", range(BF16_STATE_MIXES))
+def test_so_it_does_with_recurrent_states_in_bfloat16(seed, checkpoint, alone):
+    check_mix(seed, HYBRIDS[seed % len(HYBRIDS)], checkpoint, alone, "bfloat16")
+
+
+def check_mix(seed, model, checkpoint, alone, state_dtype="float32") -> None:
+    rng, fewest = np.random.default_rng(seed), LONGEST // 16 + 1
     size = int(rng.choice([1, 2, 5, 17, 33, 64]))
     batched_tokens, seqs = int(rng.choice([64, 100, 256, 1000, 8192])), int(rng.choice([1, 8, 64]))
     engine = Engine(checkpoint(model), EngineConfig(
         device="cuda", max_model_len=LONGEST, num_blocks=int(rng.integers(fewest, 6 * fewest)),        # few enough to preempt
         max_num_batched_tokens=max(batched_tokens, seqs + 63), max_num_seqs=seqs,          # hybrids need room for a chunk
         enable_prefix_caching=bool(rng.random() < 0.5), enforce_eager=bool(rng.random() < 0.3),
-        scheduling_policy=str(rng.choice(["fcfs", "priority"])), async_scheduling=bool(rng.random() < 0.7)))
+        scheduling_policy=str(rng.choice(["fcfs", "priority"])), async_scheduling=bool(rng.random() < 0.7),
+        mamba_ssm_cache_dtype=state_dtype))
     engine.pool._free = OrderedDict.fromkeys(rng.permutation(list(engine.pool._free)).tolist())       # blocks anywhere
     mix = [(draw_prompt(rng), int(rng.integers(len(PARAMS)))) for _ in range(size)]
     outputs = collect(engine, [(int(rng.integers(0, 12)), prompt, PARAMS[p], int(rng.integers(-1, 2))) for prompt, p in mix])
     for output, (prompt, p) in zip(outputs, mix):
-        assert answer(output) == alone(model, prompt, p)
+        assert answer(output) == alone(model, prompt, p, state_dtype)
     assert everything_is_free(engine)
 
 

@@ -97,6 +97,19 @@ def test_a_cut_changes_nothing_but_rounding(rng, form):
     np.testing.assert_allclose(parts, whole, atol=1e-12)
 
 
+@FORMS
+def test_a_bf16_state_is_rounded_where_it_is_stored_so_that_cuts_on_the_grid_change_no_bit(rng, form):
+    """From position 20 on: stored at 64, at 128 and at the end. In between it is as wide as an f32 state that is rounded there."""
+    arguments, whole, parts, wide = inputs(rng, 140, np.float32), *(np.zeros((1, Hv, K, V), t) for t in (BF16, BF16, np.float32))
+    o = form(*arguments, whole, batch([140], [0], [20]))
+    for first, last in ((0, 44), (44, 108), (108, 140)):
+        for state in (parts, wide):
+            part = form(*(x[first:last] for x in arguments), state, batch([last - first], [0], [20 + first]))
+            assert np.array_equal(part, o[first:last])
+        wide[...] = wide.astype(BF16)
+    assert np.array_equal(parts, whole) and np.array_equal(wide, whole)
+
+
 def test_a_cut_convolution_is_the_same_even_when_a_part_is_shorter_than_its_memory(rng):
     x, weight = rng.standard_normal((12, 7)), rng.standard_normal((4, 7))
     whole, parts = np.zeros((1, 3, 7)), np.zeros((1, 3, 7))

@@ -94,7 +94,8 @@ def _show(args, engine, done, step: dict, parts) -> None:
 def _write(args, engine, rows: list[dict], parts) -> None:
     if parts is not None:
         rows += [{"name": "step.part", "case": name, "us": part * 1e6, "ok": True} for name, part in parts[1]]
-    meta = {"device": "cpu" if engine.device is None else engine.device.name, "load_format": args.load_format}
+    meta = {"device": "cpu" if engine.device is None else engine.device.name, "load_format": args.load_format,
+            "mamba_ssm_cache_dtype": engine.config.mamba_ssm_cache_dtype}
     try:
         Path(args.json).write_text(json.dumps({"meta": meta, "rows": rows}, indent=1) + "\n")
     except OSError as error:

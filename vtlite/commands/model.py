@@ -31,6 +31,9 @@ def add_engine(parser: argparse.ArgumentParser):
                             "kernels (default: auto)")
     group.add_argument("--no-async-scheduling", dest="async_scheduling", action="store_false", default=None,
                        help="on a GPU, read the tokens of a step before the next one is launched: slower, the same answers")
+    group.add_argument("--mamba-ssm-cache-dtype", choices=("float32", "bfloat16"),
+                       help="what models with gated delta nets keep their recurrent states in; bfloat16 halves them, and rounds "
+                            "each after a generated token and after every 64 tokens of a prompt (default: float32)")
     group.add_argument("--max-model-len", type=int, metavar="N", help="prompt and answer together, in tokens; "
                                                                       "default: all that the model was made for")
     return group

@@ -69,6 +69,20 @@ def store(typingctx, target, index, value):
 
 
 @intrinsic
+def store_bf16(typingctx, target, index, value):
+    """target[index] = a float32 rounded to bfloat16, to nearest even; `target` holds uint16."""
+    def generate(context, builder, signature, args):
+        target, index, value = args
+        bits = builder.bitcast(value, _I32)
+        is_odd = builder.and_(builder.lshr(bits, _I32(16)), _I32(1))
+        rounded = builder.add(bits, builder.add(is_odd, _I32(0x7FFF)))                 # of a NaN it could overflow
+        rounded = builder.select(builder.fcmp_unordered("uno", value, value), builder.or_(bits, _I32(1 << 22)), rounded)
+        builder.store(builder.trunc(builder.lshr(rounded, _I32(16)), _I16), builder.gep(target, [index]))
+        return context.get_dummy_value()
+    return types.void(types.CPointer(types.uint16), types.intp, types.float32), generate
+
+
+@intrinsic
 def prefetch(typingctx, source, index):
     """Ask for the cache line of source[index]; reading past the end is harmless, no value depends on it."""
     def generate(context, builder, signature, args):

@@ -15,7 +15,7 @@ from vtlite.cuda import gdn_chunk, gdn_conv, gdn_decode, gdn_scan
 from vtlite.cuda.device import current
 from vtlite.cuda.gdn_chunk import MOST_SHARED_KEYS
 from vtlite.cuda.gdn_plan import CHUNK, ChunkPlan, plan_chunks
-from vtlite.cuda.lang import bf16, f32
+from vtlite.cuda.lang import bf16, f32, u32
 from vtlite.cuda.layout import need_contiguous
 from vtlite.errors import DeviceError
 from vtlite.opspec import OpSpec
@@ -65,15 +65,16 @@ def conv_chunks(x, weight, conv_state, plan: ChunkPlan, *, out) -> None:
 def decode(qkv, a, b, A_log, dt_bias, state, token_rows, state_slots, *, out, v_tile: int | None = None) -> None:
     """gated_delta_rule for one token of each of S sequences: rows token_rows[:S] i32 of qkv [T, C] and `out` [T, Hv, V] bf16.
 
-    a, b [T, Hv] bf16, with one distance between rows; A_log, dt_bias [Hv] f32; state [slots, Hv, K, V] f32, in place, at
+    a, b [T, Hv] bf16, with one distance between rows; A_log, dt_bias [Hv] f32; state [slots, Hv, K, V] f32 or bf16, in place, at
     state_slots [S] i64. v_tile, columns of a state per block, is a choice of speed alone.
     """
     need_contiguous(qkv=qkv, state=state, out=out)
     Hk, Hv, K, V = _dims(qkv, state)
     if v_tile is None:
         v_tile = min(V, 64) if len(state_slots) * Hv >= 4 * current().num_sms else 32
-    current().launch(gdn_decode.decode_kernel.specialize(K=K, V=V, V_TILE=v_tile), (V // v_tile, Hv, len(state_slots)),
-                     qkv, a, b, A_log, dt_bias, state, token_rows, state_slots, out, Hk, Hv // Hk, _gate_stride(a, b))
+    kernel = gdn_decode.decode_kernel.specialize(K=K, V=V, V_TILE=v_tile, BF16_STATE=state.dtype == bf16)
+    current().launch(kernel, (V // v_tile, Hv, len(state_slots)), qkv, a, b, A_log, dt_bias, state.view(u32), token_rows, state_slots,
+                     out, Hk, Hv // Hk, _gate_stride(a, b))
 
 
 def prefill(qkv, a, b, A_log, dt_bias, state, plan: ChunkPlan, *, out, warps: int | None = None,
@@ -93,8 +94,9 @@ def prefill(qkv, a, b, A_log, dt_bias, state, plan: ChunkPlan, *, out, warps: in
         warps = V // 16 if num_parts * Hv >= current().num_sms else min(4, V // 16)
     if stages is None:
         stages = 2 if 2 * gdn_scan.stage_bytes(K) <= SHARED_MEMORY.get(current().chip, MOST_SHARED_MEMORY) else 1
-    current().launch(gdn_scan.scan_kernel.specialize(K=K, V=V, WARPS=warps, STAGES=stages), (V // (16 * warps), Hv, num_parts),
-                     qkv, transforms, scales, state, plan.sequences, plan.chunks, out, Hk, Hv // Hk)
+    kernel = gdn_scan.scan_kernel.specialize(K=K, V=V, WARPS=warps, STAGES=stages, BF16_STATE=state.dtype == bf16)
+    current().launch(kernel, (V // (16 * warps), Hv, num_parts), qkv, transforms, scales, state.view(u32), plan.sequences, plan.chunks,
+                     out, Hk, Hv // Hk)
 
 
 def _dims(qkv, state) -> tuple[int, int, int, int]:
@@ -102,6 +104,9 @@ def _dims(qkv, state) -> tuple[int, int, int, int]:
     _, Hv, K, V = state.shape
     Hk = (qkv.shape[1] - Hv * V) // (2 * K)
     fits = qkv.shape[1] == 2 * Hk * K + Hv * V and Hk > 0 and Hv % Hk == 0 and Hv // Hk <= MOST_SHARED_KEYS
+    if state.dtype not in (f32, bf16):
+        raise DeviceError(f"a recurrent state should be float32 or bfloat16, found {state.dtype}: EngineConfig.mamba_ssm_cache_dtype "
+                          f"names one of the two")
     if K not in (64, 128) or V not in (32, 64, 128) or not fits:
         raise DeviceError(f"the kernels of gated delta nets take K of 64 or 128, V of 32, 64 or 128 and up to "
                           f"{MOST_SHARED_KEYS} value heads for each key head; found a state {list(state.shape)} and qkv {list(qkv.shape)}")
@@ -129,19 +134,20 @@ def _delta_rule(qkv, a, b, A_log, dt_bias, state, query_start_loc, state_slots) 
     """o and the states by the definition."""
     _, Hv, K, V = state.shape
     q, k, v = np.split(qkv, [(qkv.shape[1] - Hv * V) // 2, qkv.shape[1] - Hv * V], axis=1)
-    state, batch = state.copy(), SimpleNamespace(query_start_loc=query_start_loc, state_slots=state_slots)
+    state, lengths = state.copy(), np.diff(query_start_loc)
+    batch = SimpleNamespace(query_start_loc=query_start_loc, seq_lens=lengths, state_slots=state_slots)
     o = reference.gated_delta_rule(q.reshape(len(q), -1, K), k.reshape(len(k), -1, K), v.reshape(len(v), Hv, V),
                                    *reference.gdn_gates(a, b, A_log, dt_bias), state, batch)
     return o, state
 
 
-def random_inputs(rng, T: int, S: int, Hk: int, Hv: int, K: int, V: int) -> dict:
+def random_inputs(rng, T: int, S: int, Hk: int, Hv: int, K: int, V: int, bf16_state: bool = False) -> dict:
     """Activations of T tokens, gates as an initialised Qwen3.5 has them, and the states of S sequences in S + 1 slots."""
     dt = np.exp(rng.uniform(np.log(0.001), np.log(0.1), Hv))
     return {"qkv": rng.standard_normal((T, 2 * Hk * K + Hv * V), f32).astype(bf16),
             "a": rng.standard_normal((T, Hv), f32).astype(bf16), "b": rng.standard_normal((T, Hv), f32).astype(bf16),
             "A_log": np.log(rng.uniform(1, 16, Hv)).astype(f32), "dt_bias": np.log(np.expm1(dt)).astype(f32),
-            "state": rng.standard_normal((S + 1, Hv, K, V), f32)}
+            "state": rng.standard_normal((S + 1, Hv, K, V), f32).astype(bf16 if bf16_state else f32, copy=False)}
 
 
 def ragged(T: int, S: int) -> np.ndarray:
@@ -212,8 +218,8 @@ def _launched(op, state: str, of_plan: bool):
     return launch
 
 
-def _delta_rule_outputs(S: int, Hv: int, K: int, V: int, T: int | None = None, **_) -> dict:
-    return {"o": ((S if T is None else T, Hv, V), bf16), "state": ((S + 1, Hv, K, V), f32)}
+def _delta_rule_outputs(S: int, Hv: int, K: int, V: int, T: int | None = None, bf16_state: bool = False, **_) -> dict:
+    return {"o": ((S if T is None else T, Hv, V), bf16), "state": ((S + 1, Hv, K, V), bf16 if bf16_state else f32)}
 
 
 def _conv_outputs(S: int, C: int, T: int | None = None) -> dict:
@@ -230,10 +236,12 @@ def _conv_outputs(S: int, C: int, T: int | None = None) -> dict:
 # to 2^-17 of itself, and four such products follow one another. These are shares of the sums' terms: a row where they cancel, or
 # whose k or q.k are all small, is up to ten times smaller than them. Roundings do not add up over chunks: between them the state
 # is f32, and it forgets old ones as fast as old tokens. Found at 70 to 32,768 tokens: up to 2^-15.1.
+#
+# A bf16 state is compared over one chunk, at whose end it is rounded once; the chunks after it go on from what was rounded.
 DECODE_ROUNDING, PREFILL_ROUNDING = 2.0**-20, 2.0**-14
 
 _SMALL, _TINY = {"Hk": 1, "Hv": 1, "K": 64, "V": 32}, {"Hk": 4, "Hv": 8, "K": 64, "V": 64}
-_DIMS = {"Hk": 2, "Hv": 6, "K": 128, "V": 128}
+_DIMS, _BF16_STATE = {"Hk": 2, "Hv": 6, "K": 128, "V": 128}, {"bf16_state": True}
 
 SPECS = (
     OpSpec("gdn.conv_step", cases=[{"S": 1, "C": 64}, {"S": 3, "C": 200}], gpu_cases=[{"S": 63, "C": 1024}],
@@ -246,14 +254,17 @@ SPECS = (
            make_inputs=_conv_inputs, outputs=_conv_outputs, reference=_of_plan(_convolved),
            launch=_launched(conv_chunks, "conv_state", True), num_bytes=lambda T, S, C: 4 * T * C + 12 * S * C + 16 * C,
            in_place={"conv_state": "conv_state"}),
-    OpSpec("gdn.decode", cases=[{"S": 1, **_SMALL}, {"S": 2, "Hk": 1, "Hv": 2, "K": 128, "V": 32}],
-           gpu_cases=[{"S": 3, **_TINY}, {"S": 63, **_DIMS}], bench_cases=[],        # bench/gdn.py has them
+    OpSpec("gdn.decode", cases=[{"S": 1, **_SMALL}, {"S": 2, "Hk": 1, "Hv": 2, "K": 128, "V": 32}, {"S": 1, **_SMALL, **_BF16_STATE}],
+           gpu_cases=[{"S": 3, **_TINY}, {"S": 63, **_DIMS}, {"S": 3, **_TINY, **_BF16_STATE}, {"S": 63, **_DIMS, **_BF16_STATE}],
+           bench_cases=[],                                                           # bench/gdn.py has them
            make_inputs=_decode_inputs, outputs=_delta_rule_outputs,
            reference=_of_step(_delta_rule), launch=_launched(decode, "state", False),
-           num_bytes=lambda S, Hv, K, V, **_: 8 * S * Hv * K * V, in_place={"state": "state"},
-           intermediate=DECODE_ROUNDING),
+           num_bytes=lambda S, Hv, K, V, bf16_state=False, **_: (4 if bf16_state else 8) * S * Hv * K * V,
+           in_place={"state": "state"}, intermediate=DECODE_ROUNDING),
     OpSpec("gdn.prefill", cases=[{"T": 3, "S": 1, **_SMALL}],
-           gpu_cases=[{"T": 500, "S": 3, **_TINY}, {"T": 300, "S": 2, **_DIMS}],
+           gpu_cases=[{"T": 500, "S": 3, **_TINY}, {"T": 300, "S": 2, **_DIMS},
+                      {"T": 3, "S": 1, **_SMALL, **_BF16_STATE}, {"T": 140, "S": 3, **_TINY, **_BF16_STATE},
+                      {"T": 100, "S": 2, **_DIMS, **_BF16_STATE}],
            bench_cases=[], make_inputs=_prefill_inputs, outputs=_delta_rule_outputs, reference=_of_plan(_delta_rule),
            launch=_launched(prefill, "state", True),
            num_bytes=lambda T, Hk, Hv, K, V, **_: 2 * T * (2 * Hk * K + 2 * Hv * V),

@@ -66,7 +66,7 @@ def decode(qkv, a, b, A_log, dt_bias, state, token_rows, state_slots, out) -> No
     q = mul(div(q, sqrt(lane_dot(q, q) + EPS)), f32(K**-0.5))
     k = div(k, sqrt(lane_dot(k, k) + EPS))
     q_dot_k, q, k = (np.repeat(x, Hv // q.shape[1], axis=1) for x in (lane_dot(q, k), q, k))
-    S = mul(decay[..., None], state[state_slots])
+    S = mul(decay[..., None], state[state_slots].astype(f32))
     delta = mul(beta, v - read(S, k))
     out[token_rows] = fma(q_dot_k, delta, read(S, q)).astype(bf16)
     state[state_slots] = fma(k[..., None], delta[..., None, :], S)
@@ -100,7 +100,7 @@ def prefill(qkv, a, b, A_log, dt_bias, state, plan, out) -> None:
     per_k_head = v.shape[1] // k.shape[1]
     for first_row, num_rows, slot, first_chunk in plan.sequences:
         for h in range(v.shape[1]):
-            S = state[slot, h].T                                                                           # [V, K]
+            S = state[slot, h].T                                                             # [V, K], in the state's type
             for i, start in enumerate(range(first_row, first_row + num_rows, CHUNK)):
                 rows = slice(start, min(start + CHUNK, first_row + num_rows))
                 of_head = q[rows, h // per_k_head], k[rows, h // per_k_head], v[rows, h], g[rows, h], beta[rows, h]
@@ -148,13 +148,19 @@ def running_sum(x) -> np.ndarray:
 
 
 def scan_chunk(q, k, v, T, B, scales, S) -> tuple[np.ndarray, np.ndarray]:
-    """gdn_scan.py: o [64, V] bf16 and S [V, K] after the chunk."""
-    kS, qS = (exact_product(S, x, np.zeros((len(S), CHUNK), f32)) for x in (k, q))                         # [V, 64]
+    """gdn_scan.py: o [64, V] bf16 and S [V, K], f32 or bf16, after the chunk."""
+    kS, qS = read_state(S, k), read_state(S, q)                                                            # [V, 64]
     R = fma(-scales[0], kS, v.astype(f32).T)
     D = split_product(R, T, np.zeros_like(R))
     o = split_product(D, B, mul(scales[1], qS))
-    S = exact_product(mul(scales[2], D), np.ascontiguousarray(k.T), mul(scales[3], S))
-    return o.T.astype(bf16), S
+    S_after = exact_product(mul(scales[2], D), np.ascontiguousarray(k.T), mul(scales[3], S.astype(f32)))
+    return o.T.astype(bf16), S_after.astype(S.dtype)
+
+
+def read_state(S, x) -> np.ndarray:
+    """S^T x^T; a bf16 state has no low part."""
+    zero = np.zeros((len(S), CHUNK), f32)
+    return chain(bits(S), bits(x), zero) if S.dtype == bf16 else exact_product(S, x, zero)
 
 
 def exact_product(x, y, c) -> np.ndarray:

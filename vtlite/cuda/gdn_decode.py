@@ -1,13 +1,14 @@
 """Gated delta rule, one token of each sequence    S <- e^g S,   S <- S + k (beta (v - S^T k))^T,   o = S^T q
 
 qkv [T, C] bf16, what the convolution gave: Hk q of K, Hk k of K, Hv v of V; a, b [T, Hv] bf16; A_log, dt_bias [Hv] f32;
-state [slots, Hv, K, V] f32, in place; o [T, Hv, V] bf16. q and k are divided by their lengths here, q by sqrt(K) too. f32
-throughout. S^T k and S^T q are read in one pass over the decayed state, before the update: o = S^T q + (q . k) delta.
+state [slots, Hv, K, V] f32 or bf16, in place, passed as u32; o [T, Hv, V] bf16. q and k are divided by their lengths here, q by
+sqrt(K) too. f32 throughout; a bf16 state is rounded once, when it is stored. S^T k and S^T q are read in one pass over the decayed
+state, before the update: o = S^T q + (q . k) delta.
 Order: lane l of a warp squares elements l K/32 .. of q and k in ascending order by fma, then reduction.py's tree; likewise
 q . k. Over the rows of S: chains of 16 neighbouring rows by fma, joined in ascending order. A row of o and its state depend on
 that sequence alone; how V is cut into blocks changes no bit.
-Bytes: 8 K V per value head, read and written; bound by memory. A block keeps its part of S in registers, all its loads in
-flight while q, k and the gates are worked out.
+Bytes: 8 K V per value head (bf16: 4 K V), read and written; bound by memory. A block keeps its part of S in registers, all its
+loads in flight while q, k and the gates are worked out.
 """
 
 from vtlite.cuda.gdn_gates import log_decay, share
@@ -21,9 +22,29 @@ from vtlite.reference.gdn import L2_EPS
 ROWS = 16                        # of S per thread, times 4 columns: 64 registers
 
 K, V = 128, 128                  # K 64 or 128, V a multiple of 4
-V_TILE = 32                      # columns of S per block, 32 or 64
+V_TILE = 32                      # columns of S per block: 32, 64 or 128
+BF16_STATE = False
 
-PREBUILT = [{"K": dim, "V": dim, "V_TILE": tile} for dim in (64, 128) for tile in (32, 64)]
+PREBUILT = [{"K": dim, "V": dim, "V_TILE": tile, "BF16_STATE": narrow} for narrow in (False, True) for dim in (64, 128)
+            for tile in (32, 64, 128) if tile <= (dim if narrow else 64)]
+
+
+@device
+def load_state(S, i, state, vector):
+    """Row i of this thread's part of the state: four columns."""
+    if BF16_STATE:
+        s01, s23 = load_u32x2(state, vector)
+        S[i, 0], S[i, 1], S[i, 2], S[i, 3] = bf16x2_low(s01), bf16x2_high(s01), bf16x2_low(s23), bf16x2_high(s23)
+    else:
+        S[i, 0], S[i, 1], S[i, 2], S[i, 3] = load_f32x4(state, vector)
+
+
+@device
+def store_state(state, vector, s0, s1, s2, s3):
+    if BF16_STATE:
+        store_u32x2(state, vector, f32_to_bf16x2(s0, s1), f32_to_bf16x2(s2, s3))
+    else:
+        store_f32x4(state, vector, s0, s1, s2, s3)
 
 
 @device
@@ -50,8 +71,8 @@ def length(squares):
     return sqrt(squares + f32(L2_EPS))
 
 
-@kernel((ptr(bf16), ptr(bf16), ptr(bf16), ptr(f32), ptr(f32), ptr(f32), ptr(i32), ptr(i64), ptr(bf16), u32, u32, u32),
-        threads=lambda K, V_TILE, **_: V_TILE // 4 * (K // ROWS), constants=("K", "V", "V_TILE"),
+@kernel((ptr(bf16), ptr(bf16), ptr(bf16), ptr(f32), ptr(f32), ptr(u32), ptr(i32), ptr(i64), ptr(bf16), u32, u32, u32),
+        threads=lambda K, V_TILE, **_: V_TILE // 4 * (K // ROWS), constants=("K", "V", "V_TILE", "BF16_STATE"),
         min_blocks=lambda V_TILE, **_: 192 // V_TILE, prebuild=PREBUILT)
 def decode_kernel(qkv, a, b, A_log, dt_bias, state, token_rows, state_slots, o, k_heads, per_k_head, gate_stride):
     """Block (part of V, value head, sequence s, whose token is row token_rows[s]). per_k_head: value heads that share a key head.
@@ -69,7 +90,7 @@ def decode_kernel(qkv, a, b, A_log, dt_bias, state, token_rows, state_slots, o, 
     q, k = cuda.local.array(2, u32), cuda.local.array(2, u32)
     first = ((u32(state_slots[s]) * v_heads + head) * u32(K) + group * u32(ROWS)) * u32(V // 4) + vector
     for i in consteval(range(ROWS)):
-        S[i, 0], S[i, 1], S[i, 2], S[i, 3] = load_f32x4(state, first + u32(i * (V // 4)))
+        load_state(S, i, state, first + u32(i * (V // 4)))
     v01, v23 = load_u32x2(qkv, (row + u32(2 * K) * k_heads + head * u32(V) >> u32(2)) + vector)
     if tid < u32(32):
         piece = (row + head // per_k_head * u32(K)) // u32(K // 32) + lane
@@ -108,7 +129,7 @@ def decode_kernel(qkv, a, b, A_log, dt_bias, state, token_rows, state_slots, o, 
     m[2], m[3] = mul(beta, bf16x2_low(v23) - m[2]), mul(beta, bf16x2_high(v23) - m[3])
     for i in consteval(range(ROWS)):
         ki = ks[group * u32(ROWS) + u32(i)]
-        store_f32x4(state, first + u32(i * (V // 4)), fma(ki, m[0], S[i, 0]), fma(ki, m[1], S[i, 1]),
+        store_state(state, first + u32(i * (V // 4)), fma(ki, m[0], S[i, 0]), fma(ki, m[1], S[i, 1]),
                     fma(ki, m[2], S[i, 2]), fma(ki, m[3], S[i, 3]))
     if group == u32(0):
         dot = q_dot_k[0]

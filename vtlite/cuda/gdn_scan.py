@@ -5,12 +5,13 @@ For a value head, S [K, V] the state before a chunk, q, k, v its rows, and T, B 
     D = T R                              the deltas
     o = scale_1 (q S) + B D
     S = scale_3 S + k^T (scale_2 D)
-qkv [T, C] bf16 as in gdn_decode.py; state [slots, Hv, K, V] f32: a sequence reads its slot and replaces it, and a chunk that
-the plan (gdn_plan.py) gives a slot of its own leaves the state there too; o [T, Hv, V] bf16.
+qkv [T, C] bf16 as in gdn_decode.py; state [slots, Hv, K, V] f32 or bf16, passed as u32: a sequence reads its slot and replaces
+it, and a chunk that the plan (gdn_plan.py) gives a slot of its own leaves the state there too; o [T, Hv, V] bf16.
 A warp holds 16 columns of S as S^T [16, K], in f32 accumulators, from the first chunk to the last. All products are written
 transposed, so that each takes the result of the one before as its left operand from the same registers: S^T k^T, R^T T^T,
 D^T B^T, D^T k. Warps never meet but to share the tiles. Row g of a fragment is column 2 g of the 16, row g + 8 column 2 g + 1.
-Precision: k and q are exact in bf16; S, R, D, T and B enter the tensor core as hi + lo, two bf16 with 16 bits together.
+Precision: k and q are exact in bf16; S, R, D, T and B enter the tensor core as hi + lo, two bf16 with 16 bits together. A bf16
+state is rounded after every chunk, wherever it goes, so that it is exact as well: its lo is zero, and left out.
 Order: steps of k16 ascending; within a step hi, then lo (S and D against k or q), or hi hi, lo hi, hi lo (R T and D B).
 A sequence's bits depend on it alone, and not on where a batch cuts it, as long as it is between chunks.
 Bytes: 65 KiB per chunk and block (K = 128), mostly from L2; bound by the tensor core: 504 steps per chunk and warp, in a chain of
@@ -27,10 +28,11 @@ from vtlite.cuda.tiles import fragments_b, fragments_b_transposed, swizzled
 K, V = 128, 128                  # K 64 or 128
 WARPS = 4                        # per block, 16 columns of S each; a divisor of V / 16
 STAGES = 2                       # tiles of as many chunks in shared memory, 1 or 2
+BF16_STATE = False
 
 PLANE = CHUNK * CHUNK * 2        # bytes
-PREBUILT = [{"K": dim, "V": dim, "WARPS": warps, "STAGES": stages}
-            for dim, warps in ((64, 4), (128, 4), (128, 8)) for stages in (1, 2)]
+PREBUILT = [{"K": dim, "V": dim, "WARPS": warps, "STAGES": stages, "BF16_STATE": narrow}
+            for narrow in (False, True) for dim, warps in ((64, 4), (128, 4), (128, 8)) for stages in (1, 2)]
 
 
 @device
@@ -95,8 +97,9 @@ def read_state(kS, qS, S, q_tile, k_tile):
     for k in consteval(range(K // 16)):
         a0, a1 = f32_to_bf16x2(S[2 * k, 0], S[2 * k, 1]), f32_to_bf16x2(S[2 * k, 2], S[2 * k, 3])
         a2, a3 = f32_to_bf16x2(S[2 * k + 1, 0], S[2 * k + 1, 1]), f32_to_bf16x2(S[2 * k + 1, 2], S[2 * k + 1, 3])
-        l0, l1 = low_part(a0, S[2 * k, 0], S[2 * k, 1]), low_part(a1, S[2 * k, 2], S[2 * k, 3])
-        l2, l3 = low_part(a2, S[2 * k + 1, 0], S[2 * k + 1, 1]), low_part(a3, S[2 * k + 1, 2], S[2 * k + 1, 3])
+        if not BF16_STATE:
+            l0, l1 = low_part(a0, S[2 * k, 0], S[2 * k, 1]), low_part(a1, S[2 * k, 2], S[2 * k, 3])
+            l2, l3 = low_part(a2, S[2 * k + 1, 0], S[2 * k + 1, 1]), low_part(a3, S[2 * k + 1, 2], S[2 * k + 1, 3])
         for j in consteval(range(0, 8, 2)):
             b0, b1, b2, b3 = fragments_b(k_tile, u32(8 * j), u32(2 * k), u32(2 * K))
             c0, c1, c2, c3 = fragments_b(q_tile, u32(8 * j), u32(2 * k), u32(2 * K))
@@ -104,10 +107,11 @@ def read_state(kS, qS, S, q_tile, k_tile):
             accumulate(kS, j + 1, a0, a1, a2, a3, b2, b3)
             accumulate(qS, j, a0, a1, a2, a3, c0, c1)
             accumulate(qS, j + 1, a0, a1, a2, a3, c2, c3)
-            accumulate(kS, j, l0, l1, l2, l3, b0, b1)
-            accumulate(kS, j + 1, l0, l1, l2, l3, b2, b3)
-            accumulate(qS, j, l0, l1, l2, l3, c0, c1)
-            accumulate(qS, j + 1, l0, l1, l2, l3, c2, c3)
+            if not BF16_STATE:
+                accumulate(kS, j, l0, l1, l2, l3, b0, b1)
+                accumulate(kS, j + 1, l0, l1, l2, l3, b2, b3)
+                accumulate(qS, j, l0, l1, l2, l3, c0, c1)
+                accumulate(qS, j + 1, l0, l1, l2, l3, c2, c3)
 
 
 @device
@@ -124,7 +128,7 @@ def add_to_state(S, high, low, k_tile):
 
 @device
 def state_index(slot, column, lane):
-    """In 8-byte vectors, `slot` counting heads: row 2 q of S, columns 2 g and 2 g + 1 of this warp's 16."""
+    """In pairs of elements, `slot` counting heads: row 2 q of S, columns 2 g and 2 g + 1 of this warp's 16."""
     return (slot * u32(K) + (lane & u32(3)) * u32(2)) * u32(V // 2) + (column >> u32(1)) + (lane >> u32(2))
 
 
@@ -132,19 +136,36 @@ def state_index(slot, column, lane):
 def load_state(S, state, first):
     for n in consteval(range(K // 8)):
         for e in consteval(range(2)):
-            even, odd = load_u32x2(state, first + u32((8 * n + e) * (V // 2)))
-            S[n, e], S[n, 2 + e] = u32_as_f32(even), u32_as_f32(odd)
+            i = first + u32((8 * n + e) * (V // 2))
+            if BF16_STATE:
+                pair = load_u32(state, i)
+                S[n, e], S[n, 2 + e] = bf16x2_low(pair), bf16x2_high(pair)
+            else:
+                even, odd = load_u32x2(state, i)
+                S[n, e], S[n, 2 + e] = u32_as_f32(even), u32_as_f32(odd)
 
 
 @device
 def store_state(S, state, first):
     for n in consteval(range(K // 8)):
         for e in consteval(range(2)):
-            store_u32x2(state, first + u32((8 * n + e) * (V // 2)), as_u32(S[n, e]), as_u32(S[n, 2 + e]))
+            i = first + u32((8 * n + e) * (V // 2))
+            if BF16_STATE:
+                store_u32(state, i, f32_to_bf16x2(S[n, e], S[n, 2 + e]))
+            else:
+                store_u32x2(state, i, as_u32(S[n, e]), as_u32(S[n, 2 + e]))
 
 
-@kernel((ptr(bf16), ptr(bf16), ptr(f32), ptr(f32), ptr(i32), ptr(i32), ptr(bf16), u32, u32),
-        threads=lambda WARPS, **_: 32 * WARPS, constants=("K", "V", "WARPS", "STAGES"), prebuild=PREBUILT,
+@device
+def round_to_bf16(S):
+    for n in consteval(range(K // 8)):
+        for e in consteval(range(2)):
+            pair = f32_to_bf16x2(S[n, e], S[n, 2 + e])
+            S[n, e], S[n, 2 + e] = bf16x2_low(pair), bf16x2_high(pair)
+
+
+@kernel((ptr(bf16), ptr(bf16), ptr(f32), ptr(u32), ptr(i32), ptr(i32), ptr(bf16), u32, u32),
+        threads=lambda WARPS, **_: 32 * WARPS, constants=("K", "V", "WARPS", "STAGES", "BF16_STATE"), prebuild=PREBUILT,
         shared=lambda K, STAGES, **_: STAGES * stage_bytes(K))
 def scan_kernel(qkv, transforms, scales, state, sequences, chunks, o, k_heads, per_k_head):
     """Block (part of V, value head, sequence). per_k_head: value heads that share a key head."""
@@ -219,6 +240,8 @@ def scan_kernel(qkv, transforms, scales, state, sequences, chunks, o, k_heads, p
             for e in consteval(range(4)):
                 S[n, e] = mul(decay, S[n, e])
         add_to_state(S, high, low, tile + u32(2 * CHUNK * K))
+        if BF16_STATE:
+            round_to_bf16(S)
         if saved_slot >= i32(0):
             store_state(S, state, state_index(u32(saved_slot) * v_heads + head, column, lane))
         cuda.syncthreads()                                                             # the tiles have been read

@@ -94,7 +94,7 @@ def _sum_of_squares(x: np.ndarray) -> np.ndarray:
     for v in range(vectors):
         for i in range(8):
             total = fma(of_thread[..., v, :, i], of_thread[..., v, :, i], total)
-    lanes = total.reshape(*x.shape[:-1], -1, min(group, 32))
+    lanes = total.reshape(*x.shape[:-1], -(-group // 32), min(group, 32))
     while lanes.shape[-1] > 1:                               # lanes far apart add first, as in xor's tree
         low, high = np.split(lanes, 2, axis=-1)
         lanes = low + high

@@ -5,6 +5,9 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import ml_dtypes
+import numpy as np
+
 from vtlite import reference
 from vtlite.checkpoint.blank_tokenizer import tokenizer_or_blank
 from vtlite.checkpoint.dummy import DummyWeights
@@ -26,6 +29,7 @@ from vtlite.models.registry import load_model
 
 log = logging.getLogger(__name__)
 
+STATE_DTYPES = {"float32": None, "bfloat16": np.dtype(ml_dtypes.bfloat16)}       # None: as a model has it by itself
 GENERATION_DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
@@ -52,7 +56,8 @@ class Engine:
         """Load the model into the wing's memory, and fill what is left of it with the caches."""
         config = self.config
         self.device = wing.device
-        self.model = load_model(self.model_config, self._weights(wing, on_load), wing.ops, wing.dtype)
+        self.model = load_model(self.model_config, self._weights(wing, on_load), wing.ops, wing.dtype,
+                                STATE_DTYPES[config.mamba_ssm_cache_dtype])
         max_num_batched_tokens = config.max_num_batched_tokens or wing.default_batched_tokens
         room = None
         if wing.device is not None:

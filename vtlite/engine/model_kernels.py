@@ -17,20 +17,28 @@ LONGEST = 4096
 
 
 def launched_by_model(directory: Path) -> list[Specialized]:
-    """What steps of a checkpoint's model launch on a GPU, of one sequence and of many, long and short. Only config.json is read."""
+    """What steps of a checkpoint's model launch on a GPU, of one sequence and of many, long and short, with recurrent states of
+    either type. Only config.json is read."""
     recorder = Recorder()
     with using(recorder):
-        engine = Engine(directory, EngineConfig(device="cuda", load_format="dummy", max_num_seqs=max(DECODED), num_blocks=512,
-                                                enable_prefix_caching=False))
-        longest = min(engine.max_model_len, LONGEST)
-        steps = [(seqs, 1, context) for seqs in DECODED for context in (100, longest)]
-        steps += [(seqs, tokens, tokens) for seqs, tokens in PREFILLED if tokens <= longest]
-        runner = engine.loop.runner
-        runner._restore_kv([1], runner._kv_of([1]))                    # what a preempted request goes through
-        for seqs, tokens, context in steps:
-            for num_logprobs in (-1, 5):
-                runner.forward(_batch(seqs, tokens, context, engine.config.block_size, num_logprobs))
+        engine = _follow_steps(directory, "float32")
+        if engine.model.state_shapes:
+            _follow_steps(directory, "bfloat16")
     return recorder.launched
+
+
+def _follow_steps(directory: Path, state_dtype: str) -> Engine:
+    engine = Engine(directory, EngineConfig(device="cuda", load_format="dummy", max_num_seqs=max(DECODED), num_blocks=512,
+                                            enable_prefix_caching=False, mamba_ssm_cache_dtype=state_dtype))
+    longest = min(engine.max_model_len, LONGEST)
+    steps = [(seqs, 1, context) for seqs in DECODED for context in (100, longest)]
+    steps += [(seqs, tokens, tokens) for seqs, tokens in PREFILLED if tokens <= longest]
+    runner = engine.loop.runner
+    runner._restore_kv([1], runner._kv_of([1]))                        # what a preempted request goes through
+    for seqs, tokens, context in steps:
+        for num_logprobs in (-1, 5):
+            runner.forward(_batch(seqs, tokens, context, engine.config.block_size, num_logprobs))
+    return engine
 
 
 def _batch(seqs: int, tokens: int, context: int, block_size: int, num_logprobs: int) -> Batch:

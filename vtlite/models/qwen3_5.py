@@ -145,11 +145,12 @@ class Layer:
 
 
 class Qwen3_5:
-    """One loaded model of the family, run with the operations `ops` and activations of `dtype`."""
+    """One loaded model of the family, run with the operations `ops` and activations of `dtype`. `state_dtype`: of states."""
 
-    def __init__(self, config: ModelConfig, weights, ops, dtype):
+    def __init__(self, config: ModelConfig, weights, ops, dtype, state_dtype: np.dtype | None = None):
         self.config = Qwen3_5Config(config)
         self.ops, self.dtype = ops, dtype
+        self.state_dtype = np.promote_types(dtype, np.float32) if state_dtype is None else state_dtype
         c = self.config
         prefix = "model.language_model." if "model.language_model.embed_tokens.weight" in weights else "model."
         self.embed_tokens = weights.take(prefix + "embed_tokens.weight", (c.vocab_size, c.hidden_size))
@@ -177,8 +178,7 @@ class Qwen3_5:
     def state_shapes(self) -> list[list[tuple[tuple[int, ...], np.dtype]]]:
         """For each delta net, (shape, dtype) of its conv_state and recurrent_state of one sequence."""
         c = self.config
-        wide = np.promote_types(self.dtype, np.float32)          # a state is read and written at every token
-        one = [((c.conv_width - 1, c.conv_size), self.dtype), ((c.num_v_heads, c.head_k_dim, c.head_v_dim), wide)]
+        one = [((c.conv_width - 1, c.conv_size), self.dtype), ((c.num_v_heads, c.head_k_dim, c.head_v_dim), self.state_dtype)]
         return [one] * c.layer_types.count("linear_attention")
 
     def forward(self, batch, kv_cache, states) -> np.ndarray:

@@ -10,7 +10,13 @@ the share beta. Value head h reads the q and k of head h // (num_v_heads / num_k
 
 `batch` is flat, as in attention.py: the rows of sequence s are query_start_loc[s] .. query_start_loc[s+1], and its states
 lie in slot state_slots[s] and are updated in place. A sequence begins with zeros in its slot.
+
+The state is stored after every 64th token of a sequence and after the last of its rows in a batch, and goes on from what was
+stored. f32 holds what is computed. bf16 rounds it to nearest even, at these points and nowhere else: so a sequence whose batches
+end on multiples of 64 tokens, at its prompt's end and after each generated token has the same bits however it is cut.
 """
+
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -62,15 +68,15 @@ def gdn_gates(a: np.ndarray, b: np.ndarray, A_log: np.ndarray, dt_bias: np.ndarr
 
 def gated_delta_rule(q: np.ndarray, k: np.ndarray, v: np.ndarray, g: np.ndarray, beta: np.ndarray,
                      state: np.ndarray, batch) -> np.ndarray:
-    """q, k [T, Hk, K], v [T, Hv, V], g, beta [T, Hv], state [slots, Hv, K, V] f32 -> o [T, Hv, V] in v's type.
+    """q, k [T, Hk, K], v [T, Hv, V], g, beta [T, Hv], state [slots, Hv, K, V] f32 or bf16 -> o [T, Hv, V] in v's type.
 
     The recurrence, token by token. q and k come as they are and are divided by their lengths here.
     """
     o = np.empty_like(v)
     q, k = _prepared(q, k, v.shape[1])
-    for s, slot in enumerate(batch.state_slots):
+    for slot, rows in _chunks(batch):
         S = widen(state[slot])                                                        # [Hv, K, V]
-        for t in range(batch.query_start_loc[s], batch.query_start_loc[s + 1]):
+        for t in range(rows.start, rows.stop):
             S = np.exp(g[t])[:, None, None] * S
             delta = beta[t][:, None] * (widen(v[t]) - _read(S, k[t]))                 # [Hv, V]
             S = S + k[t][:, :, None] * delta[:, None, :]
@@ -88,16 +94,20 @@ def chunk_gated_delta_rule(q: np.ndarray, k: np.ndarray, v: np.ndarray, g: np.nd
     """
     o = np.empty_like(v)
     q, k = _prepared(q, k, v.shape[1])
-    for s, slot in enumerate(batch.state_slots):
-        end = int(batch.query_start_loc[s + 1])
-        t, position = int(batch.query_start_loc[s]), int(batch.seq_lens[s]) - (end - int(batch.query_start_loc[s]))
-        while t < end:
-            n = min(CHUNK - position % CHUNK, end - t)
-            for h in range(v.shape[1]):
-                o[t : t + n, h], state[slot, h] = _chunk(q[t : t + n, h], k[t : t + n, h], widen(v[t : t + n, h]),
-                                                         g[t : t + n, h], beta[t : t + n, h], widen(state[slot, h]))
-            t, position = t + n, position + n
+    for slot, rows in _chunks(batch):
+        for h in range(v.shape[1]):
+            o[rows, h], state[slot, h] = _chunk(q[rows, h], k[rows, h], widen(v[rows, h]), g[rows, h], beta[rows, h],
+                                                widen(state[slot, h]))
     return o
+
+
+def _chunks(batch) -> Iterator[tuple[int, slice]]:
+    """Of each sequence its slot and its rows, cut at the positions 0, 64, 128, ... of the sequence."""
+    for slot, t, end, length in zip(batch.state_slots, batch.query_start_loc, batch.query_start_loc[1:], batch.seq_lens):
+        while t < end:
+            n = min(CHUNK - (length - (end - t)) % CHUNK, end - t)
+            yield slot, slice(t, t + n)
+            t += n
 
 
 def _chunk(q, k, v, g, beta, S) -> tuple[np.ndarray, np.ndarray]:
