@@ -2,10 +2,10 @@
 
     python bench/record_model.py --out DIR           -> DIR/model_<chip>.npz and DIR/model_hybrid_<chip>.npz
 
-A prompt of 70 tokens and 8 greedy tokens of tiny-dense and tiny-hybrid. Of each step s:
+A prompt of 70 tokens and 9 greedy tokens, so 8 decode steps, of tiny-dense and tiny-hybrid. Of each step s:
     tap_s_NAME     what was tapped at NAME, bfloat16 as uint16
     ops_s          "NAME crc32" of the result of every operation and of every tap in order, then of every cache after the step
-and token_ids [78] i64; ids [8, 3] i64 and logprobs [8, 3] f32 of the likeliest tokens of each of the last 8, which is the first.
+and token_ids [79] i64; ids [9, 3] i64 and logprobs [9, 3] f32 of the likeliest tokens of each of the last 9, which is the first.
 Keep those of an H200 as tests/golden/model_h200.npz and model_hybrid_h200.npz.
 """
 
@@ -22,7 +22,7 @@ from vtlite.tap import collect
 TEXT = ("Once upon a time there was a small boat that did not like the rain. One day it met a duck on the lake, and the duck asked: "
         "\"Why do you hide under the tree?\" The boat said, \"If it rains, I will fill up and sink.\" The duck laughed and showed it a "
         "cup. \"Then we will scoop the water out together,\" she said, and from that day on")
-PROMPT_TOKENS, NEW_TOKENS, TOP = 70, 8, 3
+PROMPT_TOKENS, NEW_TOKENS, TOP = 70, 9, 3
 MODELS = {"tiny-dense": "model", "tiny-hybrid": "model_hybrid"}
 
 

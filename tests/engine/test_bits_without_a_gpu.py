@@ -13,7 +13,7 @@ from bench.record_model import record
 from vtlite import LLM
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-PROMPT_TOKENS, NEW_TOKENS = 70, 8
+PROMPT_TOKENS, NEW_TOKENS = 70, 9                # 8 decode steps
 
 
 def first_difference(found: dict, recorded: dict) -> str | None:
