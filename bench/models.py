@@ -1,11 +1,12 @@
 """Whole models on a GPU: a decode step beside its floor, closed loops, the host's share, and the time to a first token.
 
-    python -m bench.models --out bench/results/h200-models.json [--shape qwen3-8b ...] [--concurrency 1 16 32]
+    python -m bench.models --out bench/results/h200-models.json [--shape qwen3-8b ...] [--concurrency 1 16 32] [--cublas]
 
 Shapes are the folders of bench/shapes (config.json as published); weights are drawn at random on the device. Each shape runs in
 a process of its own. Rows: start.first_token (a new process, from its start to a token), step.decode (32 tokens in) with its
 parts by kernel and step.host (a step less its graph), serve.closed_loop (1,024 in, 128 out) and prefill (8,192 tokens, one
-request). `peer` is vLLM 0.25 on another H200, its figures from VLLM.
+request). With --cublas the last two by the extra `cublas`, serve.closed_loop.cublas and prefill.cublas; without it our kernels
+do all. `peer` is vLLM 0.25 on another H200, its figures from VLLM.
 """
 
 import argparse
@@ -89,16 +90,22 @@ def prefill_flops(model, tokens: int) -> int:
     return 2 * tokens * weights + 2 * tokens * tokens * attention
 
 
-def measure_shape(shape: str, concurrencies: list[int], out: Path) -> None:
-    rows = [first_token(shape)]
+def measure_shape(shape: str, concurrencies: list[int], out: Path, cublas: bool) -> None:
+    rows = [] if cublas else [first_token(shape)]
     gpu = device.current()
     ceilings = measure_ceilings(gpu)
     copy = ceilings.copy_tbps * 1e12
-    engine = LLM(SHAPES / shape, **OPTIONS).engine
-    steps = [lambda c=c: decode_rows(engine, shape, c, copy) for c in concurrencies]
-    steps += [lambda: [prefill_row(engine, shape, ceilings.matmul_tflops)], *(lambda c=c: [loop_row(engine, shape, c, copy)] for c in concurrencies)]
+    engine = LLM(SHAPES / shape, **OPTIONS, cublas="auto" if cublas else "off").engine
+    if cublas and gpu.cublas is None:
+        raise SystemExit("the extra cublas is not installed: pip install \"vtlite[cublas]\"")
+    steps = [] if cublas else [lambda c=c: decode_rows(engine, shape, c, copy) for c in concurrencies]
+    steps += [lambda: [prefill_row(engine, shape, ceilings.matmul_tflops)]]
+    steps += [lambda c=c: [loop_row(engine, shape, c, copy)] for c in concurrencies]
     for step in steps:
-        rows += [{name: round(value, 4) if isinstance(value, float) else value for name, value in row.items()} for row in step()]
+        made = step()
+        for row in made:
+            row["name"] += ".cublas" * cublas
+        rows += [{name: round(value, 4) if isinstance(value, float) else value for name, value in row.items()} for row in made]
         gpu_checks.write(out, gpu, ceilings, rows)
     for row in rows:
         print(json.dumps(row), flush=True)
@@ -109,15 +116,16 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, help="JSON file to write; with several shapes one for each beside it")
     parser.add_argument("--shape", nargs="+", choices=sorted(VLLM), default=sorted(VLLM))
     parser.add_argument("--concurrency", nargs="+", type=int, choices=sorted(PROMPTS), default=sorted(PROMPTS))
+    parser.add_argument("--cublas", action="store_true", help="prompts by the extra cublas, and nothing but what it changes")
     args = parser.parse_args()
     args.out.parent.mkdir(parents=True, exist_ok=True)
     if len(args.shape) == 1:
-        measure_shape(args.shape[0], args.concurrency, args.out)
+        measure_shape(args.shape[0], args.concurrency, args.out, args.cublas)
         return 0
     failed = 0
     for shape in args.shape:
         command = [sys.executable, "-m", "bench.models", "--shape", shape, "--out", args.out.with_stem(f"{args.out.stem}-{shape}"),
-                   "--concurrency", *map(str, args.concurrency)]
+                   "--concurrency", *map(str, args.concurrency), *["--cublas"] * args.cublas]
         failed |= subprocess.run(command, cwd=gpu_checks.ROOT).returncode
     return failed
 

@@ -95,6 +95,7 @@ OF_COPY, OF_READ, OF_TENSOR = (of(f"share of {ceiling}", "share", two) for ceili
 MODEL, REQUESTS = part("model", "shape"), part("requests", "concurrency")
 HEADS, LAYER = part("heads x KV heads x dim", "H", "Hkv", "D"), part("N x K", "N", "K")
 ROWS, TOKENS_IN = part("rows", "T"), part("tokens", "T")
+EXTRA = "extra", lambda row: "cublas" if row.name.endswith(".cublas") else "-"
 SEQUENCES, VALUE_HEADS, VLLM = part("sequences", "S"), part("value heads", "Hv"), of("times vLLM", "ratio", two)
 
 TABLES = [
@@ -113,12 +114,13 @@ sees every buffer."""),
 ways) at the copy ceiling; the share of the read ceiling stands beside, for most bytes are only read. vLLM 0.25, its
 batch-invariant mode and transformers 5.17 ran on another H200, where torch's copy of 4 GiB reached 4.29 TB/s."""),
     Table("Whole models: host work of a decode step", "step.host", [MODEL, REQUESTS, US], "What a step takes beyond its graph."),
-    Table("Whole models: closed loop", "serve.closed_loop",
-          [MODEL, REQUESTS, of("output tokens/s", TOKENS), of("all tokens/s", "total_tokens_per_second"),
+    Table("Whole models: closed loop", "serve.closed_loop serve.closed_loop.cublas",
+          [MODEL, REQUESTS, EXTRA, of("output tokens/s", TOKENS), of("all tokens/s", "total_tokens_per_second"),
            of("first token, ms", "first_token_us", ms), of("per token, ms", "per_token_us", ms),
            of("vLLM, tokens/s", "peer_tokens_per_second"), VLLM, *beside("batch-invariant vLLM, tokens/s", INVARIANT, TOKENS)],
           "1,024 tokens in, 128 out; each client sends its next request when the last one ends. vLLM as above."),
-    Table("Whole models: prefill", "prefill", [MODEL, of("ms", "us", ms), of("tokens/s", "tokens_per_second"), TFLOPS, OF_TENSOR],
+    Table("Whole models: prefill", "prefill prefill.cublas",
+          [MODEL, EXTRA, of("ms", "us", ms), of("tokens/s", "tokens_per_second"), TFLOPS, OF_TENSOR],
           "One prompt of 8,192 tokens."),
     Table("Whole models: process start to first token", "start.first_token",
           [MODEL, of("s", "us", seconds), *beside("vLLM, s", "peer.vllm.ready", show=seconds)],
@@ -129,7 +131,9 @@ cold (Qwen3-8B with a warm one: about 80 s)."""),
           """Graph replays over weights larger than L2, which are only read, so that a share of copy can exceed 1. torch has
 the same arrays (torch.mv for one row; of silu_and_mul the product alone)."""),
     Table("Linear layers in bf16, many rows", "linear.bf16.prefill*",
-          [ROWS, LAYER, US, TFLOPS, OF_TENSOR, *beside("torch, us", TORCH), OTHER], "torch calls cuBLAS."),
+          [NAME, ROWS, LAYER, US, TFLOPS, OF_TENSOR, *beside("torch, us", TORCH), OTHER],
+          """torch calls cuBLAS. The extra does too, where its bits are those of our kernels: for every row here they were. Rows with
+a residual and gated ones have our kernel beside."""),
     Table("Attention, decode", "attention.decode",
           [part("sequences x keys", "S", "keys"), HEADS, US, TBPS, OF_READ, *beside("torch, us", "peer.torch.attention.decode"),
            *beside("FlashAttention 3, us", "peer.fa3.attention.decode"), OTHER],

@@ -31,16 +31,16 @@ margins.
 {about}
 {parameters:,} parameters, bf16. It writes little stories, answers simple questions and chats in turns.
 
-What to expect: mostly grammatical sentences in little stories that ramble, as its teacher of 135 M parameters does. The
-outputs below show how well it keeps to characters and topics that it has not met. It knows next to nothing about the
-world. {loops}
+What to expect: mostly grammatical sentences in little stories that ramble, as its teacher of 135 M parameters does. A name
+that it is asked for it keeps; an animal or a thing that it has not met may turn into another, as the outputs below show. It
+knows next to nothing about the world. {loops}
 
 ## Data
 Text written by SmolLM2-135M-Instruct (Hugging Face, Apache-2.0, Q4_1 weights) on one H200: {conversations:,}
 conversations from requests drawn from the lists in `bench/tiny/prompts.py`. Of these {conversations_kept:,} are kept: neither
 cut off nor repetitive, and stories short, about the characters and the topic asked for. A few stories that go wrong late
 are cut after a sentence that ends them. Each is packed {copies} times, with
-other names for its characters each time: {train_documents:,} documents, {train_tokens:.1f} M tokens to train on, and
+other names for its characters each time, and often other animals and things: {train_documents:,} documents, {train_tokens:.1f} M tokens to train on, and
 {held_out_documents:,} documents, {held_out_tokens:.2f} M tokens, held out. The held-out documents answer requests that occur
 nowhere in the training part. Half of the single-turn stories are plain documents; everything else is in the chat
 template. The corpus is not kept; `bench/tiny/` makes it again.
@@ -51,8 +51,8 @@ transformers' class, {steps:,} steps of {tokens_a_step:,} tokens: {passes} passe
 everything but the more repetitive stories; rows of 1024 tokens that begin with a document. Muon (momentum 0.95) for the
 hidden matrices and AdamW (0.9, 0.95) for the rest, weight decay 0.1, peak learning rate {lr}: 100 steps of warm-up,
 constant, then a straight line to zero over the last 40 %, in which the second part of the data is read; seed {seed}. bf16
-weights and activations with float32 master weights. {seconds:.0f} s on an H200 that trained another checkpoint at the
-same time.
+weights and activations with float32 master weights. {seconds:.0f} s on an H200 that trained the other
+three at the same time.
 
 ## Held-out loss
 | model | parameters | nats a token |
@@ -65,7 +65,7 @@ same time.
 ## Outputs
 Twenty requests that the prompt lists cannot make, nearly all with characters and subjects that are in none of them,
 through the chat template, at most 320 new tokens, float32 on a CPU; unedited and all shown. Sampled as
-generation_config.json says: temperature 0.7, top-p 0.9, repetition penalty 1.2; seed 7.
+generation_config.json says: temperature 0.7, top-p 0.9, repetition penalty 1.15; seed 7.
 Greedy is the bare argmax, without a penalty. "cut" marks an answer that reached 320 tokens without an end token.
 
 {outputs}

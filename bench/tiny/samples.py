@@ -17,7 +17,8 @@ from prompts import HELD_OUT
 
 SEED, LONGEST = 7, 320
 WAYS = {"greedy": dict(do_sample=False, temperature=None, top_p=None, repetition_penalty=1.0),
-        "sampled": dict(do_sample=True, top_k=0)}
+        "sampled": dict(do_sample=True, top_k=0),
+        "free": dict(do_sample=True, top_k=0, repetition_penalty=1.0)}
 
 
 def main():

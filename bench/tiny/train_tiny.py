@@ -109,7 +109,7 @@ def save(model, out: Path, tokenizer: Path):
     model.save_pretrained(out)
     (out / "config.json").write_text(config)                   # as shapes.py spells it
     (out / "generation_config.json").write_text(json.dumps(
-        dict(do_sample=True, temperature=0.7, top_p=0.9, repetition_penalty=1.2, eos_token_id=[2, 0], pad_token_id=0),
+        dict(do_sample=True, temperature=0.7, top_p=0.9, repetition_penalty=1.15, eos_token_id=[2, 0], pad_token_id=0),
         indent=2) + "\n")
     for name in "tokenizer.json", "tokenizer_config.json":
         (out / name).write_bytes((tokenizer / name).read_bytes())
