@@ -12,14 +12,15 @@ import numpy as np
 from vtlite import reference
 from vtlite.cuda.device import current
 from vtlite.cuda.kernel import device, kernel
-from vtlite.cuda.lang import (bf16, bf16x2_high, bf16x2_low, cuda, f32, f32_to_bf16x2, fma, i32, i32_to_f32, i64, load_f32x4,
-                              load_u32x4, mul, ptr, select, store_u32x4, u32)
+from vtlite.cuda.lang import (bf16, bf16x2_high, bf16x2_low, consteval, cuda, f32, f32_to_bf16x2, fma, i32, i32_to_f32, i64, load_f32x4,
+                              load_u32x4, mul, ptr, select, store_f32x4, store_u32x4, u32)
 from vtlite.cuda.layout import need_contiguous, vectors_between_tokens
 from vtlite.elementary import cos as cosine, sin as sine
 from vtlite.errors import DeviceError
 from vtlite.opspec import OpSpec
 
 THREADS = 256
+ANGLES = 4                       # per thread of the table of cosines and sines
 
 HEADS = 32                       # H
 HEAD_DIM = 128                   # D, a multiple of 8
@@ -125,12 +126,26 @@ def rotary_interleaved_kernel(x, cos, sin, y, num_items, token_stride):
 
 @kernel((ptr(i64), ptr(f32), ptr(f32), ptr(f32), f32, u32, u32), threads=THREADS)
 def rope_cos_sin_kernel(positions, inv_freq, cos, sin, factor, half, num_angles):
-    i = u32(cuda.blockIdx.x) * u32(THREADS) + u32(cuda.threadIdx.x)
-    if i < num_angles:
-        token = i // half
-        angle = mul(i32_to_f32(i32(positions[token])), inv_freq[i - token * half])
-        cos[i] = mul(cosine(angle), factor)
-        sin[i] = mul(sine(angle), factor)
+    """A thread has ANGLES in a row, of one token or of several."""
+    first = (u32(cuda.blockIdx.x) * u32(THREADS) + u32(cuda.threadIdx.x)) * u32(ANGLES)
+    if first < num_angles:
+        token = first // half
+        j = first - token * half
+        cosines, sines = cuda.local.array(ANGLES, f32), cuda.local.array(ANGLES, f32)
+        for n in consteval(range(ANGLES)):
+            if first + u32(n) < num_angles:
+                angle = mul(i32_to_f32(i32(positions[token])), inv_freq[j])
+                cosines[n], sines[n] = mul(cosine(angle), factor), mul(sine(angle), factor)
+            j += u32(1)
+            if j == half:
+                token, j = token + u32(1), u32(0)
+        if first + u32(ANGLES) <= num_angles:
+            store_f32x4(cos, first // u32(ANGLES), cosines[0], cosines[1], cosines[2], cosines[3])
+            store_f32x4(sin, first // u32(ANGLES), sines[0], sines[1], sines[2], sines[3])
+        else:
+            for n in consteval(range(ANGLES)):
+                if first + u32(n) < num_angles:
+                    cos[first + u32(n)], sin[first + u32(n)] = cosines[n], sines[n]
 
 
 def rope_cos_sin(positions, inv_freq, attention_factor: float = 1.0, *, out=None):
@@ -139,7 +154,7 @@ def rope_cos_sin(positions, inv_freq, attention_factor: float = 1.0, *, out=None
     cos, sin = (current().empty(shape, f32), current().empty(shape, f32)) if out is None else out
     need_contiguous(positions=positions, inv_freq=inv_freq, cos=cos, sin=sin)
     angles = shape[0] * shape[1]
-    current().launch(rope_cos_sin_kernel.specialize(), -(-angles // THREADS), positions, inv_freq, cos, sin, attention_factor,
+    current().launch(rope_cos_sin_kernel.specialize(), -(-angles // (ANGLES * THREADS)), positions, inv_freq, cos, sin, attention_factor,
                      shape[1], angles)
     return cos, sin
 

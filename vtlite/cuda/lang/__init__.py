@@ -35,7 +35,7 @@ from vtlite.cuda.lang.memory import (atomic_add_i32, atomic_add_shared_u32, atom
                                      shared_address, store_f32x4, store_shared_u32x4, store_shared_u64, store_u32,
                                      store_u32x2, store_u32x4)
 from vtlite.cuda.lang.primitive import PRIMITIVES, Primitive
-from vtlite.cuda.lang.quick import quarter_of_one_plus_exp_minus, quotient, reciprocal
+from vtlite.cuda.lang.quick import INFINITE_QUARTER, quarter_of_one_plus_exp_minus, quotient, reciprocal
 from vtlite.cuda.lang.tensor_core import (ldmatrix_x1, ldmatrix_x1_trans, ldmatrix_x2, ldmatrix_x2_trans, ldmatrix_x4,
                                           ldmatrix_x4_trans, mma_m16n8k16_bf16, mma_m16n8k16_f16, stmatrix_x4)
 from vtlite.cuda.lang.thread import consteval, cuda, lane_id, named_barrier_arrive, named_barrier_sync
