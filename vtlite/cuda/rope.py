@@ -124,28 +124,31 @@ def rotary_interleaved_kernel(x, cos, sin, y, num_items, token_stride):
             store_u32x4(y, item, a0, a1, a2, a3)
 
 
+@device
+def cos_sin_of(position, frequency, factor):
+    angle = mul(position, frequency)
+    return mul(cosine(angle), factor), mul(sine(angle), factor)
+
+
 @kernel((ptr(i64), ptr(f32), ptr(f32), ptr(f32), f32, u32, u32), threads=THREADS)
 def rope_cos_sin_kernel(positions, inv_freq, cos, sin, factor, half, num_angles):
-    """A thread has ANGLES in a row, of one token or of several."""
+    """A thread has ANGLES in a row: as a rule of one token, and stored at once."""
     first = (u32(cuda.blockIdx.x) * u32(THREADS) + u32(cuda.threadIdx.x)) * u32(ANGLES)
     if first < num_angles:
         token = first // half
         j = first - token * half
-        cosines, sines = cuda.local.array(ANGLES, f32), cuda.local.array(ANGLES, f32)
-        for n in consteval(range(ANGLES)):
-            if first + u32(n) < num_angles:
-                angle = mul(i32_to_f32(i32(positions[token])), inv_freq[j])
-                cosines[n], sines[n] = mul(cosine(angle), factor), mul(sine(angle), factor)
-            j += u32(1)
-            if j == half:
-                token, j = token + u32(1), u32(0)
-        if first + u32(ANGLES) <= num_angles:
+        position = i32_to_f32(i32(positions[token]))
+        if j + u32(ANGLES) <= half:
+            cosines, sines = cuda.local.array(ANGLES, f32), cuda.local.array(ANGLES, f32)
+            for n in consteval(range(ANGLES)):
+                cosines[n], sines[n] = cos_sin_of(position, inv_freq[j + u32(n)], factor)
             store_f32x4(cos, first // u32(ANGLES), cosines[0], cosines[1], cosines[2], cosines[3])
             store_f32x4(sin, first // u32(ANGLES), sines[0], sines[1], sines[2], sines[3])
         else:
-            for n in consteval(range(ANGLES)):
-                if first + u32(n) < num_angles:
-                    cos[first + u32(n)], sin[first + u32(n)] = cosines[n], sines[n]
+            for i in range(first, min(first + u32(ANGLES), num_angles)):
+                token = i // half
+                position, frequency = i32_to_f32(i32(positions[token])), inv_freq[i - token * half]
+                cos[i], sin[i] = cos_sin_of(position, frequency, factor)
 
 
 def rope_cos_sin(positions, inv_freq, attention_factor: float = 1.0, *, out=None):
