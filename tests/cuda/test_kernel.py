@@ -85,6 +85,12 @@ def test_every_kernel_of_the_package_can_be_prebuilt():
         assert all(32 <= specialized.threads <= 1024 for specialized in made.to_prebuild()), made.name
 
 
+def test_no_two_kernels_share_a_name():
+    """Commands find kernels by it, and tables of times and registers tell them apart by it."""
+    names = [made.name for made in all_kernels()]
+    assert sorted(set(names)) == sorted(names)
+
+
 def test_a_family_that_does_not_list_its_specs_is_named(monkeypatch):
     monkeypatch.setattr(cuda_wing, "FAMILIES", (*cuda_wing.FAMILIES, "reduction"))
     with pytest.raises(TypeError, match=r"vtlite\.cuda\.reduction is one of FAMILIES and has no SPECS"):

@@ -25,7 +25,7 @@ X, WEIGHT, ADDED = 0, 1, 2       # what an array is for
 
 
 @kernel((ptr(u16), u32, u32, u32, u32), threads=THREADS)
-def draw_kernel(y, count, columns, seed, purpose):
+def draw_inputs_kernel(y, count, columns, seed, purpose):
     i = u32(cuda.blockIdx.x) * u32(THREADS) + u32(cuda.threadIdx.x)
     if i < count:
         row, half = i // columns, columns >> u32(1)
@@ -69,7 +69,7 @@ def draw(shape: tuple[int, int], seed: int, purpose: int, *, out=None):
     if shape[1] % 2 or count >= 1 << 32:
         raise DeviceError(f"inputs of shape {list(shape)} are not drawn: columns must be even, and elements fewer than 2^32")
     y = current().empty(shape, bf16) if out is None else out
-    current().launch(draw_kernel.specialize(), -(-count // THREADS), y.view(u16), count, shape[1], seed, purpose)
+    current().launch(draw_inputs_kernel.specialize(), -(-count // THREADS), y.view(u16), count, shape[1], seed, purpose)
     return y
 
 

@@ -19,8 +19,8 @@ import numpy as np
 from vtlite import reference
 from vtlite.cuda.device import current
 from vtlite.cuda.lang import f32, i64, u8, u32, u64
-from vtlite.cuda.sampling_adjust import (adjusted_largest_kernel, allow_kernel, bias_kernel, clear_kernel, penalise_kernel,
-                                         scan_kernel)
+from vtlite.cuda.sampling_adjust import (adjusted_largest_kernel, allow_kernel, bias_kernel, clear_kernel, largest_kernel,
+                                         penalise_kernel)
 from vtlite.cuda.sampling_draw import draw_kernel, rank_kernel, report_kernel
 from vtlite.cuda.sampling_rows import layout, pack, unpack
 from vtlite.cuda.sampling_select import bound_kernel, collect_kernel, histogram_kernel, select_kernel
@@ -132,7 +132,7 @@ def sample_rows(logits, table, values, num_logprobs: int, *, workspace: Workspac
     blocks = -(-vocab_size // (4 * constants["THREADS"]))                       # that a row can be spread over
     dense, viewed = (max(1, min(blocks, current().num_sms * BLOCKS_PER_SM // n)) for n in (rows, views))
     launch(clear_kernel, min(-(-state.size // constants["THREADS"]), current().num_sms), state, state.size)
-    launch(scan_kernel, (dense, rows), table, values, logits, adjusted, workspace.token_counts, keys, vocab_size, rows)
+    launch(largest_kernel, (dense, rows), table, values, logits, adjusted, workspace.token_counts, keys, vocab_size, rows)
     launch(allow_kernel, (min(dense, LIST_BLOCKS), rows), table, values, logits, adjusted, vocab_size)
     launch(bias_kernel, (min(dense, LIST_BLOCKS), rows), table, values, adjusted, vocab_size)
     launch(penalise_kernel, (min(dense, LIST_BLOCKS), rows), table, values, adjusted, workspace.token_counts, vocab_size)

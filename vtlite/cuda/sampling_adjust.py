@@ -4,7 +4,7 @@ Order within a row: allowed ids, biases, repetition penalty, frequency and prese
 next sees all of the last. Only rows that ask for a change are copied to `adjusted`; the others are read where they are.
 Bytes: 4 S V, and 12 V per changed row.
 
-Tokens are counted by their lists, not by walking the vocabulary: scan_kernel adds to `counts` [S, V] u32 (bit 31: in the
+Tokens are counted by their lists, not by walking the vocabulary: largest_kernel adds to `counts` [S, V] u32 (bit 31: in the
 prompt), and penalise_kernel takes each count by exchanging it for 0, so that one thread gets it and the array is zero again.
 """
 
@@ -44,7 +44,7 @@ def largest_key(key, a, b, c, d):
 
 @kernel((ptr(u32), ptr(u32), ptr(f32), ptr(f32), ptr(u32), ptr(u32), u32, u32), threads=lambda THREADS, **_: THREADS,
         constants=DENSE, prebuild=prebuilt(*DENSE))
-def scan_kernel(table, values, logits, adjusted, counts, keys, vocab_size, num_rows):
+def largest_kernel(table, values, logits, adjusted, counts, keys, vocab_size, num_rows):
     """keys[S + row] = key of the largest logit; copies of rows that will be changed; counts of their tokens."""
     row = u32(cuda.blockIdx.y)
     changed = parameter(table, row, ADJUSTED) != u32(0)
@@ -73,7 +73,7 @@ def scan_kernel(table, values, logits, adjusted, counts, keys, vocab_size, num_r
 @kernel((ptr(u32), ptr(u32), ptr(f32), ptr(f32), u32), threads=lambda THREADS: THREADS,
         constants=("THREADS",), prebuild=prebuilt("THREADS"))
 def allow_kernel(table, values, logits, adjusted, vocab_size):
-    """Allowed ids get their logits back; scan_kernel has forbidden them all."""
+    """Allowed ids get their logits back; largest_kernel has forbidden them all."""
     row = u32(cuda.blockIdx.y)
     i, end = parameter(table, row, ALLOWED) + first_item(), parameter(table, row, BIAS)
     while i < end:
