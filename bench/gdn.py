@@ -74,8 +74,7 @@ class Decode:
 def decode(gpu, ceilings: Ceilings, S: int, Hv: int, dtype=f32) -> list[dict]:
     work = Decode(gpu, S, Hv, dtype)
     check, num_bytes = checked("gdn.decode", work.error()), 2 * work.state_bytes
-    tiles = (32, 64) if dtype == f32 else (32, 64, 128)
-    launches = {f"v_tile {tile}": lambda i, tile=tile: work.rule(i, v_tile=tile) for tile in tiles}
+    launches = {f"v_tile {tile}": lambda i, tile=tile: work.rule(i, v_tile=tile) for tile in (32, 64)}
     if S > 1 and dtype == f32:
         launches["with convolution"] = _with_convolution(gpu, work)
     row_name, rows = "gdn.decode" if dtype == f32 else "gdn.decode.bf16_state", []

@@ -22,11 +22,11 @@ from vtlite.reference.gdn import L2_EPS
 ROWS = 16                        # of S per thread, times 4 columns: 64 registers
 
 K, V = 128, 128                  # K 64 or 128, V a multiple of 4
-V_TILE = 32                      # columns of S per block: 32, 64 or 128
+V_TILE = 32                      # columns of S per block, 32 or 64
 BF16_STATE = False
 
-PREBUILT = [{"K": dim, "V": dim, "V_TILE": tile, "BF16_STATE": narrow} for narrow in (False, True) for dim in (64, 128)
-            for tile in (32, 64, 128) if tile <= (dim if narrow else 64)]
+PREBUILT = [{"K": dim, "V": dim, "V_TILE": tile, "BF16_STATE": narrow}
+            for narrow in (False, True) for dim in (64, 128) for tile in (32, 64)]
 
 
 @device
