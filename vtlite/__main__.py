@@ -1,7 +1,5 @@
 """`python -m vtlite` is `vtlite`."""
 
-import sys
+from vtlite.cli import console
 
-from vtlite.cli import main
-
-sys.exit(main())
+console()

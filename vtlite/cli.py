@@ -66,6 +66,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_ERROR
 
 
+def console() -> None:
+    """The process `vtlite`. It ends at once: to take Numba's modules apart one by one would take half a second."""
+    code = main()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 def _run(argv: list[str]) -> int:
     name = argv[0] if argv else None
     if name is not None and not name.startswith("-") and name not in COMMANDS:

@@ -13,7 +13,6 @@ import os
 import platform
 import threading
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 from llvmlite import ir
@@ -191,8 +190,3 @@ def _element(context, builder, signature, args, position):
     """The address of element args[position + 1] of the array args[position]."""
     array = context.make_array(signature.args[position])(context, builder, args[position])
     return builder.gep(array.data, [args[position + 1]])
-
-
-def compiled_before() -> bool:
-    """Whether Numba's cache holds the launcher, which stands for all kernels."""
-    return any(Path(_make.stats.cache_path).glob("launcher._make-*.nbi"))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from vtlite.engine.first_run import compile_ahead
 from vtlite.engine.host_memory import available_bytes
 from vtlite.errors import DeviceError
 
@@ -51,9 +52,8 @@ def select_wing(device: str) -> Wing:
     if device == "reference":
         import vtlite.reference as ops
     else:
+        compile_ahead()
         import vtlite.cpu as ops
-        from vtlite.cpu.compile_ahead import start_if_first_run
-        start_if_first_run()
     return Wing(ops, np.dtype(np.float32))
 
 
