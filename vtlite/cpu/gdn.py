@@ -6,10 +6,12 @@ q, k      squares join by fma in ascending element; x / sqrt(sum + 1e-6), then q
 state     s = exp(g) S[i, v];  m[v] joins s k[i] by fma in ascending i;  delta = beta (v - m);
           S[i, v] = fma(k[i], delta[v], s);  o[v] joins S[i, v] q[i] by fma in ascending i.
 Nothing depends on where a batch cuts a sequence (with a bf16 state: at multiples of 64). Elements of a row (channels, v) never
-meet, so LLVM may run eight at once. A bf16 state is copied to f32, and back where the definition stores it.
+meet, so LLVM may run eight at once. A bf16 state is widened for the tokens up to where the definition stores it, and narrowed.
 Bytes: 8 K V per value head and step (bf16: 4 K V) if a step is one token; a head's state (16 or 64 KiB) stays in the cache for
 the others.
 """
+
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -53,14 +55,33 @@ def gdn_gates(a: np.ndarray, b: np.ndarray, A_log: np.ndarray, dt_bias: np.ndarr
 def gated_delta_rule(q: np.ndarray, k: np.ndarray, v: np.ndarray, g: np.ndarray, beta: np.ndarray,
                      state: np.ndarray, batch) -> np.ndarray:
     """q, k [T, Hk, K], v [T, Hv, V], g, beta [T, Hv] f32, state [slots, Hv, K, V] f32 or bf16, in place -> o [T, Hv, V] f32."""
-    (T, Hk, K), (Hv, V) = q.shape, v.shape[1:]
-    tasks, narrow = len(batch.state_slots) * Hv, state.dtype != np.float32
-    scratch_size = 2 * K + V + narrow * K * V
-    o, scratch = np.empty((T, Hv, V), np.float32), np.empty((tasks, scratch_size), np.float32)
-    run(_recurrence, tasks, bits(q), bits(k), bits(v), bits(g), bits(beta), bits(state), o, scratch, batch.query_start_loc,
-        batch.seq_lens, batch.state_slots, Hk, Hv, K, V, float(K**-0.5), scratch_size, int(narrow),
-        parallel=T * Hv * K * V >= SERIAL_UPDATES)
+    (T, Hk, K), (Hv, V), slots = q.shape, v.shape[1:], batch.state_slots
+    tasks, o = len(slots) * Hv, np.empty((T, Hv, V), np.float32)
+    scratch, parallel = np.empty((tasks, 2 * K + V), np.float32), T * Hv * K * V >= SERIAL_UPDATES
+
+    def update(state: np.ndarray, slots: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> None:
+        run(_recurrence, tasks, bits(q), bits(k), bits(v), bits(g), bits(beta), state, o, scratch, starts, ends, slots, Hk, Hv, K, V,
+            float(K**-0.5), parallel=parallel)
+
+    if state.dtype == np.float32:
+        update(state, slots, batch.query_start_loc[:-1], batch.query_start_loc[1:])
+        return o
+    wide = np.empty((len(slots), Hv, K, V), np.float32)
+    for starts, ends in _between_stores(batch):
+        run(_widen, tasks, bits(state), wide, slots, Hv, K * V, parallel=parallel)
+        update(wide, np.arange(len(slots)), starts, ends)
+        run(_narrow, tasks, bits(state), wide, slots, Hv, K * V, parallel=parallel)
     return o
+
+
+def _between_stores(batch) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """First and last row of every sequence up to the next position that 64 divides, until all rows are through."""
+    starts, ends = batch.query_start_loc[:-1], batch.query_start_loc[1:]
+    while (starts < ends).any():
+        positions = batch.seq_lens - (ends - starts)
+        stops = np.minimum(ends, starts + CHUNK - positions % CHUNK)
+        yield starts, stops
+        starts = stops
 
 
 @Kernel
@@ -107,25 +128,18 @@ def _gates(task, args):
 
 @Kernel
 def _recurrence(task, args):
-    """One value head of one sequence. `narrow`: the state is bf16."""
+    """One value head of one sequence."""
     q, k, v = pointer_to(args[0], np.float32), pointer_to(args[1], np.float32), pointer_to(args[2], np.float32)
     g, beta, o = pointer_to(args[3], np.float32), pointer_to(args[4], np.float32), pointer_to(args[6], np.float32)
-    query_start_loc, seq_lens = pointer_to(args[8], np.int64), pointer_to(args[9], np.int64)
-    state_slots = pointer_to(args[10], np.int64)
-    Hk, Hv, K, V, scale, scratch_size, narrow = args[11], args[12], args[13], args[14], float_in(args[15]), args[16], args[17]
+    starts, ends, state_slots = pointer_to(args[8], np.int64), pointer_to(args[9], np.int64), pointer_to(args[10], np.int64)
+    Hk, Hv, K, V, scale = args[11], args[12], args[13], args[14], float_in(args[15])
     s, head = task // Hv, task % Hv
-    scratch, first_of_state = args[7] + 4 * task * scratch_size, (state_slots[s] * Hv + head) * K * V
-    qn, kn = pointer_to(scratch, np.float32), pointer_to(scratch + 4 * K, np.float32)                  # [K]
-    delta = pointer_to(scratch + 8 * K, np.float32)                                                    # [V]
-    S = pointer_to(scratch + 4 * (2 * K + V) if narrow else args[5] + 4 * first_of_state, np.float32)  # [K, V]
-    stored = pointer_to(args[5] + 2 * first_of_state, np.uint16)
-    if narrow:
-        for i in range(K * V):
-            S[i] = load_one(stored, i)
-    first, last = query_start_loc[s], query_start_loc[s + 1]
-    before = seq_lens[s] - last                                                       # position of a row, less its index
+    S = pointer_to(args[5] + 4 * (state_slots[s] * Hv + head) * K * V, np.float32)    # [K, V]
+    qn = pointer_to(args[7] + 4 * task * (2 * K + V), np.float32)                     # [K]
+    kn = pointer_to(args[7] + 4 * (task * (2 * K + V) + K), np.float32)               # [K]
+    delta = pointer_to(args[7] + 4 * (task * (2 * K + V) + 2 * K), np.float32)        # [V]
     k_head = head // (Hv // Hk)
-    for t in range(first, last):
+    for t in range(starts[s], ends[s]):
         _normalised(q, (t * Hk + k_head) * K, K, scale, qn)
         _normalised(k, (t * Hk + k_head) * K, K, _f32(1), kn)
         decay, share, out = exp(g[t * Hv + head]), beta[t * Hv + head], (t * Hv + head) * V
@@ -141,10 +155,26 @@ def _recurrence(task, args):
             for j in range(V):
                 S[i * V + j] = fma(kn[i], delta[j], S[i * V + j])
                 o[out + j] = fma(S[i * V + j], qn[i], o[out + j])
-        if narrow and (t + 1 == last or (before + t + 1) % CHUNK == 0):
-            for i in range(K * V):
-                store_bf16(stored, i, S[i])
-                S[i] = load_one(stored, i)
+
+
+@Kernel
+def _widen(task, args):
+    """The bf16 state of one head of one sequence, as f32."""
+    state_slots, Hv, size = pointer_to(args[2], np.int64), args[3], args[4]
+    stored = pointer_to(args[0] + 2 * (state_slots[task // Hv] * Hv + task % Hv) * size, np.uint16)
+    wide = pointer_to(args[1] + 4 * task * size, np.float32)
+    for i in range(size):
+        wide[i] = load_one(stored, i)
+
+
+@Kernel
+def _narrow(task, args):
+    """The other way: rounded to nearest even."""
+    state_slots, Hv, size = pointer_to(args[2], np.int64), args[3], args[4]
+    stored = pointer_to(args[0] + 2 * (state_slots[task // Hv] * Hv + task % Hv) * size, np.uint16)
+    wide = pointer_to(args[1] + 4 * task * size, np.float32)
+    for i in range(size):
+        store_bf16(stored, i, wide[i])
 
 
 @inlined
