@@ -10,6 +10,9 @@ a power of two. When it is first met it gets the algorithm that it keeps: the be
 no sum, and gives every bit of our kernel's outputs on same_bits.py's inputs, for the most rows and the fewest rows of the class,
 and for a number between that fills no tile. A class for which there is none is ours. The engine meets all its classes before
 it serves, in the largest step there can be, by which it measures memory; while a graph is captured none is met.
+
+On an H200 all algorithms that cuBLASLt 13.1 offered without splits for 20 shapes (152, and as many without a workspace) had our
+bits; the 16 that split a sum differed in half of the outputs, which are the even rows (bench/linear_cublas.py).
 """
 
 import logging
