@@ -127,3 +127,11 @@ def test_the_report_knows_which_variants_of_gated_delta_nets_are_launched(S, Hv,
     for name in ("gdn.decode", "gdn.decode.bf16_state"):
         assert rows.is_launched(row(name, what=f"v_tile {decode['V_TILE']}"))
     assert rows.is_launched(row("gdn.prefill", warps=scan["WARPS"], stages=scan["STAGES"]))
+
+
+def test_a_layer_of_many_rows_is_shown_with_the_tile_that_is_chosen_for_it_now():
+    def row(T, N, what):
+        return rows.Row("f", {}, "linear.bf16.prefill", {"T": T, "N": N, "K": 5120, "gated": False}, {"what": what}, {})
+
+    assert rows.is_launched(row(8192, 5120, "wgmma 128x256")) and rows.is_launched(row(1024, 1024, "wgmma 64x128"))
+    assert not rows.is_launched(row(8192, 5120, "linear"))

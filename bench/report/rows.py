@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from vtlite.cuda import linear_wgmma
 from vtlite.cuda.attention_decode import TUNED
 
 ELSEWHERE = "h200-peers.json"                                   # peers that a file does not have
@@ -80,6 +81,9 @@ def is_launched(row: Row) -> bool:
     states = row.case.get("S", 0) * row.case.get("Hv", 0)
     if row.name in ("gdn.decode", "gdn.decode.bf16_state"):
         return row.how.get("what") == ("v_tile 64" if states >= 4 * 132 else "v_tile 32")
+    if row.name == "linear.bf16.prefill":
+        tile = linear_wgmma.chosen(row.case["T"], row.case["N"], row.case.get("gated", False))
+        return row.how.get("what") == f"wgmma {tile['TILE_T']}x{tile['TILE_N']}"
     if row.name == "attention.decode":
         return row.how.get("variant") == list(TUNED[row.case["D"]])
     return row.name == "gdn.prefill" and row.how == {"warps": 8 if states >= 132 else 4, "stages": 2}
