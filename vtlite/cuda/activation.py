@@ -1,12 +1,10 @@
 """Gated activations    y = silu(gate) * up,   y = gelu_tanh(gate) * up,   y = x * sigmoid(gate)
 
 gate_up [T, 2 F] bf16, gate first; x, gate, y [T, F] bf16; computed in f32, one rounding to bf16. No sums.
-Bytes: 6 T F; bound by memory, and nearly by instructions: 36 per element (silu), 40 (gelu), 38 (sigmoid gate) of about 50 that an
+Bytes: 6 T F; bound by memory, and nearly by instructions: 36 per element (silu), 40 (gelu), 37 (sigmoid gate) of about 50 that an
 H200 issues in the time of 6 bytes. So divisions have no branch (vtlite/cuda/lang/quick.py); the gate kernel divides a vector
 of 8 the long way if one of its outputs is subnormal or 0, or NaN as of a huge x.
 """
-
-import numpy as np
 
 from vtlite import reference
 from vtlite.cuda.device import current

@@ -25,7 +25,7 @@ from vtlite.cuda.attention_prefill import attention_prefill_kernel
 from vtlite.cuda.attention_tile import CHUNK, first_that_fits
 from vtlite.cuda.attention_work import MOST_SEQUENCES
 from vtlite.cuda.device import current
-from vtlite.cuda.lang import bf16, f32, i32, i64
+from vtlite.cuda.lang import bf16, f32, i32
 from vtlite.cuda.layout import need_contiguous, vectors_between_tokens
 from vtlite.errors import DeviceError
 from vtlite.opspec import OpSpec

@@ -8,8 +8,6 @@ happened before the other (`vtlite/cuda/emulated_order.py` keeps that order).
 Never-written bytes hold 0xFF: NaN in every float type.
 """
 
-import math
-
 import numpy as np
 
 from vtlite.cuda.emulated_faults import Misaligned, OutOfBounds, Race, UninitialisedRead, here, running, site_of, thread_name

@@ -62,7 +62,7 @@ def split_heads(qkv, state) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def decode(qkv, a, b, A_log, dt_bias, state, token_rows, state_slots, out) -> None:
     q, k, v = (x[token_rows].astype(f32) for x in split_heads(qkv, state))
     decay, beta = (x[..., None] for x in gates(a[token_rows], b[token_rows], A_log, dt_bias))              # [S, Hv, 1]
-    decay, (Hv, K, V) = exp(decay), state.shape[1:]
+    decay, (Hv, K, _) = exp(decay), state.shape[1:]
     q = mul(div(q, sqrt(lane_dot(q, q) + EPS)), f32(K**-0.5))
     k = div(k, sqrt(lane_dot(k, k) + EPS))
     q_dot_k, q, k = (np.repeat(x, Hv // q.shape[1], axis=1) for x in (lane_dot(q, k), q, k))

@@ -13,7 +13,7 @@ loads in flight while q, k and the gates are worked out.
 
 from vtlite.cuda.gdn_gates import log_decay, share
 from vtlite.cuda.kernel import device, kernel
-from vtlite.cuda.lang import (bf16, bf16_to_f32, bf16x2_high, bf16x2_low, consteval, cuda, div, f32, f32_to_bf16x2, fma, i32, i64,
+from vtlite.cuda.lang import (bf16, bf16x2_high, bf16x2_low, consteval, cuda, div, f32, f32_to_bf16x2, fma, i32, i64,
                               load_f32x4, load_u32, load_u32x2, mul, ptr, sqrt, store_f32x4, store_u32x2, u32)
 from vtlite.cuda.reduction import group_sum
 from vtlite.elementary import exp

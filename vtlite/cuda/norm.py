@@ -7,8 +7,6 @@ Bytes: rms_norm 4 T D, add_rms_norm 8 T D, gated_rms_norm 6 T D, and w; bound by
 the sum and the scaling; w comes from L1.    Read: notebooks/03_norms.py
 """
 
-import numpy as np
-
 from vtlite import reference
 from vtlite.cuda.device import current
 from vtlite.cuda.kernel import device, kernel
