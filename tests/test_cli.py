@@ -33,6 +33,14 @@ def test_the_package_runs_as_a_module():
     assert done.stdout == f"vtlite {vtlite.__version__}\n"
 
 
+def test_its_process_ends_with_the_exit_code_and_all_that_was_written():
+    done = subprocess.run([sys.executable, "-m", "vtlite", "xyzzy"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "vtlite: there is no command 'xyzzy' (see vtlite --help)\n"
+    done = subprocess.run([sys.executable, "-m", "vtlite"], capture_output=True, text=True)
+    assert done.returncode == 0 and all(command in done.stdout for command in COMMANDS)
+
+
 def test_no_command_shows_the_commands(capsys):
     assert main([]) == 0
     shown = capsys.readouterr().out

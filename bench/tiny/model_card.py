@@ -40,8 +40,8 @@ Text written by SmolLM2-135M-Instruct (Hugging Face, Apache-2.0, Q4_1 weights) o
 conversations from requests drawn from the lists in `bench/tiny/prompts.py`. Of these {conversations_kept:,} are kept: neither
 cut off nor repetitive, and stories short, about the characters and the topic asked for. A few stories that go wrong late
 are cut after a sentence that ends them. Each is packed {copies} times, with
-other names for its characters each time, and often other animals and things: {train_documents:,} documents, {train_tokens:.1f} M tokens to train on, and
-{held_out_documents:,} documents, {held_out_tokens:.2f} M tokens, held out. The held-out documents answer requests that occur
+other names for its characters each time, and often other animals and things: {train_documents:,} documents,
+{train_tokens:.1f} M tokens to train on, and {held_out_documents:,} documents, {held_out_tokens:.2f} M tokens, held out. The held-out documents answer requests that occur
 nowhere in the training part. Half of the single-turn stories are plain documents; everything else is in the chat
 template. The corpus is not kept; `bench/tiny/` makes it again.
 Tokenizer: byte-level BPE of 4096 entries, trained on an earlier corpus of the same kind.

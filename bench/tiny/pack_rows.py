@@ -7,8 +7,8 @@ why); a held-out one becomes one document, renamed too. A plain story is its tex
 the template that the checkpoints ship.
 Every document ends with `<|endoftext|>` and every row begins with a document, so the state that a model starts
 from at position 0 is one it was trained on. Rows are filled best fit first; what is left over is padded with
-`PAD`, which counts in no loss. Writes train.npy, varied.npy (what of it is marked varied, packed by itself) and held_out.npy, uint16 [rows, 1024], and
-corpus.json with counts.
+`PAD`, which counts in no loss. Writes train.npy, varied.npy (what of it is marked varied, packed by itself) and
+held_out.npy, uint16 [rows, 1024], and corpus.json with counts.
 """
 import argparse
 import json

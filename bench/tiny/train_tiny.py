@@ -4,8 +4,9 @@
 
 The weights are bf16 and carry the forward pass; the optimiser of muon.py moves float32 masters that they are rounded
 from, so the loss reported is that of the file written. Learning rate: 100 steps up, constant, and a straight line to
-zero over the last 40 %, in which only the varied rows are read (the best of the corpus last). `--minutes` bounds the run: the schedule follows whichever of steps and time is further
-along, and time counts from step 20 on, so that compiling does not use up the schedule.
+zero over the last 40 %, in which only the varied rows are read (the best of the corpus last). `--minutes` bounds the run:
+the schedule follows whichever of steps and time is further along, and time counts from step 20 on, so that compiling does
+not use up the schedule.
 Out: the checkpoint directory and log.json.
 """
 import argparse

@@ -8,6 +8,7 @@ from tests.cuda import small_kernels as small
 from vtlite import cuda as cuda_wing
 from vtlite.cuda import all_kernels
 from vtlite.cuda.binding import bind, functions_reached
+from vtlite.cuda.compiler import CompileError, compile_kernel
 from vtlite.cuda.kernel import kernel
 from vtlite.cuda.lang import f32, ptr, shfl_xor, u32
 
@@ -58,6 +59,8 @@ def test_so_may_the_lowest_chip():
     made = kernel((ptr(u32),), threads=32, needs=lambda SCALE: "sm_90" if SCALE > 1 else "sm_80", constants=("SCALE",))(_uses_scale)
     assert made.specialize(SCALE=1).runs_on("sm_86") and made.specialize(SCALE=2).runs_on("sm_90a")
     assert not made.specialize(SCALE=2).runs_on("sm_89")
+    with pytest.raises(CompileError, match="needs sm_90, sm_86 was asked for"):
+        compile_kernel(made.specialize(SCALE=2), "sm_86")
 
 
 SCALE = 1

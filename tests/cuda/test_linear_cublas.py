@@ -64,7 +64,7 @@ def launch_in_numpy(x, weight, bias, residual, y, gated):
 
 @pytest.fixture
 def cublas(monkeypatch, tmp_path):
-    """cublas(*algorithms) -> the CublasLinear of an emulated device that is the current one; `library` is its stand-in."""
+    """cublas(*algorithms) -> the CublasLinear of an emulated device that is the current one; with `stand_in` for its library."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(linear_cublas, "MOST_FOR_OURS", 2)
     monkeypatch.setattr(linear_room, "launch", launch_in_numpy)
@@ -72,7 +72,8 @@ def cublas(monkeypatch, tmp_path):
 
     def make(*algorithms):
         made = CublasLinear(device, StandIn(*algorithms))
-        made.library, made.device, device.cublas = made._library, device, made
+        made.stand_in, made.device = made._library, device
+        device.cublas = made
         return made
     with using(device):
         yield make
@@ -92,110 +93,110 @@ def ours(device, x, weight, residual=None, gated=False):
 
 def test_every_kind_of_layer_with_our_bits_is_computed_by_the_library(cublas):
     right = Algorithm()
-    lent = cublas(right)
-    x, weight, residual = arrays(lent.device, 3)
-    both = arrays(lent.device, 3, gated=True)[1]
-    for launch, expected in ((lambda: linear(x, weight), ours(lent.device, x, weight)),
-                             (lambda: linear(x, weight, None, residual), ours(lent.device, x, weight, residual)),
-                             (lambda: linear_silu_and_mul(x, both), ours(lent.device, x, both, gated=True))):
+    layers = cublas(right)
+    x, weight, residual = arrays(layers.device, 3)
+    both = arrays(layers.device, 3, gated=True)[1]
+    for launch, expected in ((lambda: linear(x, weight), ours(layers.device, x, weight)),
+                             (lambda: linear(x, weight, None, residual), ours(layers.device, x, weight, residual)),
+                             (lambda: linear_silu_and_mul(x, both), ours(layers.device, x, both, gated=True))):
         assert np.array_equal(launch().numpy(), expected)
-        assert lent.library.ran.pop() == (right, 3)
-    assert [(c["rows"], c["K"], c["kind"], c["most_rows"], c["used"]) for c in lent.classes] == [
+        assert layers.stand_in.ran.pop() == (right, 3)
+    assert [(c["rows"], c["K"], c["kind"], c["most_rows"], c["used"]) for c in layers.classes] == [
         (N, K, "plain", 4, True), (N, K, "residual", 4, True), (2 * N, K, "gated", 4, True)]
 
 
 def test_a_class_is_met_once_with_the_smaller_ones_and_keeps_its_algorithm(cublas):
-    lent = cublas(Algorithm(), Algorithm())
-    x, weight, _ = arrays(lent.device, 8)
+    layers = cublas(Algorithm(), Algorithm())
+    x, weight, _ = arrays(layers.device, 8)
     for T in (7, 3, 8):
         linear(x[:T], weight)
-    assert lent.library.asked == [4, 8]
-    assert {algorithm for algorithm, _ in lent.library.ran} == {lent.library.list[0]}
-    assert [T for _, T in lent.library.ran] == [*(4, 3, 4), *(8, 5, 7), *(7, 3, 8)]
+    assert layers.stand_in.asked == [4, 8]
+    assert {algorithm for algorithm, _ in layers.stand_in.ran} == {layers.stand_in.list[0]}
+    assert [T for _, T in layers.stand_in.ran] == [*(4, 3, 4), *(8, 5, 7), *(7, 3, 8)]
 
 
 @pytest.mark.parametrize("wrong_at", [8, 5, 7])
 def test_one_bit_at_one_number_of_rows_refuses_an_algorithm(cublas, wrong_at):
-    lent = cublas(Algorithm(differs=lambda T: T == wrong_at))
-    x, weight, _ = arrays(lent.device, 6)
-    assert np.array_equal(linear(x, weight).numpy(), ours(lent.device, x, weight))
-    assert 6 not in [T for _, T in lent.library.ran]
-    assert lent.classes[-1]["why"] == f"1 of {N * wrong_at} outputs of {wrong_at} rows differ"
-    assert cublas_record.read()["classes"] == lent.classes
+    layers = cublas(Algorithm(differs=lambda T: T == wrong_at))
+    x, weight, _ = arrays(layers.device, 6)
+    assert np.array_equal(linear(x, weight).numpy(), ours(layers.device, x, weight))
+    assert 6 not in [T for _, T in layers.stand_in.ran]
+    assert layers.classes[-1]["why"] == f"1 of {N * wrong_at} outputs of {wrong_at} rows differ"
+    assert cublas_record.read()["classes"] == layers.classes
 
 
 def test_the_first_algorithm_that_splits_no_sum_and_has_our_bits_is_taken(cublas):
     candidates = Algorithm(splits_sums=True), Algorithm(differs=lambda T: True), Algorithm(refused=(3,)), Algorithm()
-    lent = cublas(*candidates)
-    linear(*arrays(lent.device, 3)[:2])
-    assert lent.library.ran[-1] == (candidates[-1], 3)
-    assert candidates[0] not in [algorithm for algorithm, _ in lent.library.ran]
+    layers = cublas(*candidates)
+    linear(*arrays(layers.device, 3)[:2])
+    assert layers.stand_in.ran[-1] == (candidates[-1], 3)
+    assert candidates[0] not in [algorithm for algorithm, _ in layers.stand_in.ran]
 
 
 def test_a_library_without_such_an_algorithm_leaves_the_layer_to_us(cublas):
-    lent = cublas(Algorithm(splits_sums=True))
-    x, weight, _ = arrays(lent.device, 3)
-    assert np.array_equal(linear(x, weight).numpy(), ours(lent.device, x, weight))
-    assert lent.classes[0]["why"] == "the library has no algorithm that splits no sum" and not lent.library.ran
+    layers = cublas(Algorithm(splits_sums=True))
+    x, weight, _ = arrays(layers.device, 3)
+    assert np.array_equal(linear(x, weight).numpy(), ours(layers.device, x, weight))
+    assert layers.classes[0]["why"] == "the library has no algorithm that splits no sum" and not layers.stand_in.ran
 
 
 def test_rows_that_the_algorithm_does_not_take_are_ours_and_others_are_not(cublas):
-    lent = cublas(Algorithm(refused=(6,)))
-    x, weight, _ = arrays(lent.device, 7)
+    layers = cublas(Algorithm(refused=(6,)))
+    x, weight, _ = arrays(layers.device, 7)
     linear(x, weight)
-    lent.library.ran.clear()
+    layers.stand_in.ran.clear()
     for T in (6, 7):
-        assert np.array_equal(linear(x[:T], weight).numpy(), ours(lent.device, x[:T], weight))
-    assert [T for _, T in lent.library.ran] == [7]
+        assert np.array_equal(linear(x[:T], weight).numpy(), ours(layers.device, x[:T], weight))
+    assert [T for _, T in layers.stand_in.ran] == [7]
 
 
 @pytest.mark.parametrize("when", ["probed", "in use"])
 def test_an_error_of_the_library_leaves_the_layer_to_us_and_is_recorded(cublas, when):
-    lent = cublas(Algorithm())
-    x, weight, _ = arrays(lent.device, 3)
+    layers = cublas(Algorithm())
+    x, weight, _ = arrays(layers.device, 3)
     if when == "in use":
         linear(x, weight)
-    lent.library.fails = True
-    assert np.array_equal(linear(x, weight).numpy(), ours(lent.device, x, weight))
+    layers.stand_in.fails = True
+    assert np.array_equal(linear(x, weight).numpy(), ours(layers.device, x, weight))
     assert [(c["used"], c["why"]) for c in cublas_record.read()["classes"]] == [(False, "Error: it does not run")]
 
 
 def test_no_memory_for_the_inputs_leaves_the_layer_to_us(cublas, monkeypatch):
     def none_left(*shape):
         raise MemoryError("none left")
-    lent = cublas(Algorithm())
+    layers = cublas(Algorithm())
     monkeypatch.setattr(linear_cublas, "Inputs", none_left)
-    x, weight, _ = arrays(lent.device, 7)
-    assert np.array_equal(linear(x, weight).numpy(), ours(lent.device, x, weight))
-    assert [c["why"] for c in lent.classes] == ["MemoryError: none left"] * 2
+    x, weight, _ = arrays(layers.device, 7)
+    assert np.array_equal(linear(x, weight).numpy(), ours(layers.device, x, weight))
+    assert [c["why"] for c in layers.classes] == ["MemoryError: none left"] * 2
 
 
 def test_what_it_does_not_do_as_we_do_is_not_asked_of_it(cublas, monkeypatch):
-    lent = cublas(Algorithm())
-    x, weight, _ = arrays(lent.device, 3)
+    layers = cublas(Algorithm())
+    x, weight, _ = arrays(layers.device, 3)
     monkeypatch.setattr(linear_room, "launch", lambda *arguments: None)
-    bias, odd = lent.device.array(np.ones(N, bf16)), lent.device.array(np.ones((3, K), bf16))
-    shifted = lent.device.zeros((3 * K + 8,), bf16)[8:].reshape(3, K)
+    bias, odd = layers.device.array(np.ones(N, bf16)), layers.device.array(np.ones((3, K), bf16))
+    shifted = layers.device.zeros((3 * K + 8,), bf16)[8:].reshape(3, K)
     for launch in (lambda: linear(x, weight, bias), lambda: linear(x, weight, out_dtype=f32), lambda: linear(x[:2], weight),
                    lambda: linear(x, odd), lambda: linear(shifted, weight)):
         launch()
-    assert not lent.classes
+    assert not layers.classes
 
 
 def test_in_a_graph_only_what_was_met_before_is_used(cublas, monkeypatch):
     monkeypatch.setattr(linear_room, "launch", LAUNCH)
-    lent = cublas(Algorithm())
-    x, weight, _ = arrays(lent.device, 3)
-    expected, y = ours(lent.device, x, weight), lent.device.empty((3, N), bf16)
+    layers = cublas(Algorithm())
+    x, weight, _ = arrays(layers.device, 3)
+    expected, y = ours(layers.device, x, weight), layers.device.empty((3, N), bf16)
     for met, runs in ((False, 0), (True, 1)):
         if met:
             linear(x, weight)
-            lent.library.ran.clear()
-        with lent.device.capture() as graph:
+            layers.stand_in.ran.clear()
+        with layers.device.capture() as graph:
             linear(x, weight, out=y)
         y.fill(0xFF)
         graph.replay()
-        assert np.array_equal(y.numpy(), expected) and len(lent.library.ran) == runs
+        assert np.array_equal(y.numpy(), expected) and len(layers.stand_in.ran) == runs
 
 
 def test_without_the_extra_or_with_a_broken_one_there_is_none(monkeypatch, tmp_path):

@@ -39,4 +39,4 @@ def test_it_is_not_started_twice_or_by_itself(started, monkeypatch, tmp_path):
 
 def test_numba_keeps_its_cache_where_it_is_looked_for():
     from vtlite.cpu import launcher
-    assert Path(launcher._make.stats.cache_path).is_relative_to(first_run.cache_folder())
+    assert Path(launcher._make.stats.cache_path).is_relative_to(first_run.numba_folder())

@@ -1,6 +1,5 @@
 """From what a person types as MODEL to a checkpoint directory, fetched and converted if need be."""
 
-import os
 import re
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from vtlite.cache_folder import cache_folder
 from vtlite.checkpoint.gguf import convert
 from vtlite.checkpoint.gguf_file import import_gguf
 from vtlite.errors import CheckpointError
@@ -54,7 +54,7 @@ def bundled_models() -> list[str]:
 
 def cache_directory() -> Path:
     """$XDG_CACHE_HOME/vtlite/models, by default under ~/.cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vtlite" / "models"
+    return cache_folder() / "models"
 
 
 def _smollm2(progress: bool) -> Path:

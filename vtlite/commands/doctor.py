@@ -12,6 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
+from vtlite.cache_folder import cache_folder
+
 BASE = {"ml_dtypes": "ml_dtypes", "safetensors": "safetensors", "tokenizers": "tokenizers", "jinja2": "jinja2",
         "rich": "rich", "starlette": "starlette", "uvicorn": "uvicorn", "msgspec": "msgspec",
         "prometheus_client": "prometheus-client"}
@@ -192,7 +194,7 @@ def _gib(nbytes: int) -> str:
 
 
 def _cache_folder() -> Check:
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vtlite"
+    folder = cache_folder()
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     try:
         with tempfile.TemporaryFile(dir=existing):

@@ -68,9 +68,9 @@ def gated_delta_rule(q: np.ndarray, k: np.ndarray, v: np.ndarray, g: np.ndarray,
         return o
     wide = np.empty((len(slots), Hv, K, V), np.float32)
     for starts, ends in _between_stores(batch):
-        run(_widen, tasks, bits(state), wide, slots, Hv, K * V, parallel=parallel)
+        run(_move, tasks, bits(state), wide, slots, Hv, K * V, 0, parallel=parallel)
         update(wide, np.arange(len(slots)), starts, ends)
-        run(_narrow, tasks, bits(state), wide, slots, Hv, K * V, parallel=parallel)
+        run(_move, tasks, bits(state), wide, slots, Hv, K * V, 1, parallel=parallel)
     return o
 
 
@@ -158,23 +158,16 @@ def _recurrence(task, args):
 
 
 @Kernel
-def _widen(task, args):
-    """The bf16 state of one head of one sequence, as f32."""
-    state_slots, Hv, size = pointer_to(args[2], np.int64), args[3], args[4]
+def _move(task, args):
+    """The bf16 state of one head of one sequence to f32, or back, rounded to nearest even."""
+    state_slots, Hv, size, back = pointer_to(args[2], np.int64), args[3], args[4], args[5]
     stored = pointer_to(args[0] + 2 * (state_slots[task // Hv] * Hv + task % Hv) * size, np.uint16)
     wide = pointer_to(args[1] + 4 * task * size, np.float32)
     for i in range(size):
-        wide[i] = load_one(stored, i)
-
-
-@Kernel
-def _narrow(task, args):
-    """The other way: rounded to nearest even."""
-    state_slots, Hv, size = pointer_to(args[2], np.int64), args[3], args[4]
-    stored = pointer_to(args[0] + 2 * (state_slots[task // Hv] * Hv + task % Hv) * size, np.uint16)
-    wide = pointer_to(args[1] + 4 * task * size, np.float32)
-    for i in range(size):
-        store_bf16(stored, i, wide[i])
+        if back:
+            store_bf16(stored, i, wide[i])
+        else:
+            wide[i] = load_one(stored, i)
 
 
 @inlined

@@ -63,7 +63,7 @@ def compile_kernel(specialized: Specialized, chip: str) -> Compiled:
     if chip not in CHIPS:
         raise CompileError(f"{chip} is not a chip that vtlite compiles for; those are {', '.join(CHIPS)}")
     if not specialized.runs_on(chip):
-        raise CompileError(f"{specialized.name} needs {specialized.kernel.needs}, {chip} was asked for")
+        raise CompileError(f"{specialized.name} needs {specialized.needs}, {chip} was asked for")
     try:
         mlir = _load_compiler()
     except CompileError as error:

@@ -18,6 +18,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
+from vtlite.cache_folder import cache_folder
 from vtlite.cuda.kernel import Specialized
 
 PREBUILT = Path(__file__).parent / "cubins"
@@ -55,7 +56,7 @@ def folders() -> Iterator[Path]:
 
 
 def user_cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vtlite" / "cubins"
+    return cache_folder() / "cubins"
 
 
 def build(specialized: Specialized, chip: str, folder: Path) -> Entry:

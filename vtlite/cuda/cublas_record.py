@@ -4,9 +4,11 @@ import json
 import os
 from pathlib import Path
 
+from vtlite.cache_folder import cache_folder
+
 
 def path() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vtlite" / "cublas.json"
+    return cache_folder() / "cublas.json"
 
 
 def write(gpu: str, version: str, classes: list[dict], problem: str = "") -> None:

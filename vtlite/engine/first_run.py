@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from vtlite.cache_folder import cache_folder
+
 MARK = "VTLITE_COMPILING_AHEAD"
 PACKAGE = Path(__file__).parents[1]
 
@@ -25,10 +27,10 @@ def compile_ahead() -> None:
 
 def compiled_before() -> bool:
     """Whether a cache of Numba holds the launcher, which stands for all kernels."""
-    return any(cache_folder().rglob("launcher._make-*.nbi"))
+    return any(numba_folder().rglob("launcher._make-*.nbi"))
 
 
-def cache_folder() -> Path:
+def numba_folder() -> Path:
     """Where Numba keeps what it compiles: as configured, or beside the sources, or where these cannot be written the user's."""
     if configured := os.environ.get("NUMBA_CACHE_DIR"):
         return Path(configured)
@@ -36,4 +38,4 @@ def cache_folder() -> Path:
         return PACKAGE / "cpu" / "__pycache__"
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "numba"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "numba"
+    return cache_folder("numba")
