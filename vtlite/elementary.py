@@ -17,6 +17,7 @@ TWO_OVER_PI = f32(0.636619747)
 PI_2_HIGH, PI_2_MIDDLE, PI_2_LOW = f32(1.57079637), f32(-4.37113883e-08), f32(-1.71512451e-15)
 ROUNDER = f32(12582912.0)         # 1.5 * 2^23: adding it rounds to an integer, which then sits in the low bits
 ROUNDER_BITS = i32(0x4B400000)
+SIGN_BIT = i32(-2 ** 31)
 SQRT_HALF_BITS = i32(0x3F3504F3)
 SMALLEST_NORMAL = f32(1.17549435e-38)
 TWO_23 = f32(8388608.0)
@@ -167,6 +168,6 @@ def _sin_quadrant(x, quarter_turns):
     c = fma(f32(2.45439514e-05), z, f32(-0.00138882722))
     c = fma(c, z, f32(0.0416666642))
     c = fma(mul(c, z), z, fma(f32(-0.5), z, f32(1.0)))
-    quadrant = as_i32(shifted) - ROUNDER_BITS + quarter_turns
+    quadrant = as_i32(shifted) + quarter_turns                                  # in the two low bits, which ROUNDER leaves free
     y = select((quadrant & i32(1)) == i32(0), s, c)
-    return select((quadrant & i32(2)) == i32(0), y, -y)
+    return as_f32(as_i32(y) ^ ((quadrant << i32(30)) & SIGN_BIT))

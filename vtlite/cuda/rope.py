@@ -20,12 +20,12 @@ from vtlite.errors import DeviceError
 from vtlite.opspec import OpSpec
 
 THREADS = 256
-ANGLES = 4                       # per thread of the table of cosines and sines
 
 HEADS = 32                       # H
 HEAD_DIM = 128                   # D, a multiple of 8
 ROTARY = 128                     # R, a multiple of 16 (half-split) or 8 (interleaved)
 SHAPE = ("HEADS", "HEAD_DIM", "ROTARY")
+HALF, ANGLES = 64, 4             # R / 2; cosines and sines of a thread of their table
 COMMON = [{"HEADS": h, "HEAD_DIM": d, "ROTARY": r} for h, d, r in
           ((32, 128, 128), (8, 128, 128), (9, 64, 64), (3, 64, 64), (16, 256, 64), (2, 256, 64))]
 
@@ -130,25 +130,25 @@ def cos_sin_of(position, frequency, factor):
     return mul(cosine(angle), factor), mul(sine(angle), factor)
 
 
-@kernel((ptr(i64), ptr(f32), ptr(f32), ptr(f32), f32, u32, u32), threads=THREADS)
-def rope_cos_sin_kernel(positions, inv_freq, cos, sin, factor, half, num_angles):
-    """A thread has ANGLES in a row: as a rule of one token, and stored at once."""
-    first = (u32(cuda.blockIdx.x) * u32(THREADS) + u32(cuda.threadIdx.x)) * u32(ANGLES)
-    if first < num_angles:
-        token = first // half
-        j = first - token * half
+@kernel((ptr(i64), ptr(f32), ptr(f32), ptr(f32), f32, u32), threads=THREADS, constants=("HALF", "ANGLES"),
+        prebuild=[{"HALF": half, "ANGLES": 4} for half in (32, 64)])
+def rope_cos_sin_kernel(positions, inv_freq, cos, sin, factor, num_items):
+    """An item: ANGLES of one token, 4 that are stored at once or 1."""
+    item = u32(cuda.blockIdx.x) * u32(THREADS) + u32(cuda.threadIdx.x)
+    if item < num_items:
+        token = item // u32(HALF // ANGLES)
+        j = item - token * u32(HALF // ANGLES)
         position = i32_to_f32(i32(positions[token]))
-        if j + u32(ANGLES) <= half:
-            cosines, sines = cuda.local.array(ANGLES, f32), cuda.local.array(ANGLES, f32)
-            for n in consteval(range(ANGLES)):
-                cosines[n], sines[n] = cos_sin_of(position, inv_freq[j + u32(n)], factor)
-            store_f32x4(cos, first // u32(ANGLES), cosines[0], cosines[1], cosines[2], cosines[3])
-            store_f32x4(sin, first // u32(ANGLES), sines[0], sines[1], sines[2], sines[3])
+        if ANGLES == 4:
+            f0, f1, f2, f3 = load_f32x4(inv_freq, j)
+            c0, s0 = cos_sin_of(position, f0, factor)
+            c1, s1 = cos_sin_of(position, f1, factor)
+            c2, s2 = cos_sin_of(position, f2, factor)
+            c3, s3 = cos_sin_of(position, f3, factor)
+            store_f32x4(cos, item, c0, c1, c2, c3)
+            store_f32x4(sin, item, s0, s1, s2, s3)
         else:
-            for i in range(first, min(first + u32(ANGLES), num_angles)):
-                token = i // half
-                position, frequency = i32_to_f32(i32(positions[token])), inv_freq[i - token * half]
-                cos[i], sin[i] = cos_sin_of(position, frequency, factor)
+            cos[item], sin[item] = cos_sin_of(position, inv_freq[j], factor)
 
 
 def rope_cos_sin(positions, inv_freq, attention_factor: float = 1.0, *, out=None):
@@ -156,9 +156,10 @@ def rope_cos_sin(positions, inv_freq, attention_factor: float = 1.0, *, out=None
     shape = positions.size, inv_freq.size
     cos, sin = (current().empty(shape, f32), current().empty(shape, f32)) if out is None else out
     need_contiguous(positions=positions, inv_freq=inv_freq, cos=cos, sin=sin)
-    angles = shape[0] * shape[1]
-    current().launch(rope_cos_sin_kernel.specialize(), -(-angles // (ANGLES * THREADS)), positions, inv_freq, cos, sin, attention_factor,
-                     shape[1], angles)
+    angles = 1 if inv_freq.size % 4 else 4
+    items = shape[0] * shape[1] // angles
+    current().launch(rope_cos_sin_kernel.specialize(HALF=inv_freq.size, ANGLES=angles), -(-items // THREADS),
+                     positions, inv_freq, cos, sin, attention_factor, items)
     return cos, sin
 
 
