@@ -6,10 +6,11 @@ A conversation is kept up to its first answer that breaks a rule of `broken`, an
 or begins like one kept before. A story that goes wrong late is cut after its last sentence that reads as an ending, if
 one comes before and leaves a story that breaks no rule. What these filters let through is what the small models learn
 to do, so the rules, and for each kind how many first answers broke them, are printed.
-Half of the kept stories are marked plain: a document without its request. About 60 % of the stories, and everything
-else, are marked varied: those that training ends with. Requests decide the split: one in eighty is held out, with every
-answer to it.
-Each line out: {"kind", "system", "messages": [{"role", "content"}, ...], "plain", "varied", "held_out"}. That may be read again,
+A story that says too little of what its request asks for is kept plain, as a document without the request and what
+follows: a model cannot learn from it to heed a request. About a quarter of the stories, those that keep to the request best
+and repeat themselves least, and everything that is no story are marked best: training ends with them. Requests decide the
+split: one in eighty is held out, with every answer to it.
+Each line out: {"kind", "system", "messages": [{"role", "content"}, ...], "plain", "best", "held_out"}. That may be read again,
 several files joined, to filter by other rules or to drop what two of them share.
 """
 import argparse
@@ -22,7 +23,7 @@ from multiprocessing import Pool
 from tokenizers import Tokenizer
 
 from prompts import STYLES
-from renaming import asked_names
+from renaming import asked_heroes, asked_names, asked_things, times_told
 
 BOILERPLATE = re.compile(
     r"language model|\bAI\b|SmolLM|Hugging ?Face|assistant|chatbot|as requested|I'm sorry, but|I cannot (?:provide|assist)|"
@@ -38,8 +39,10 @@ STORIES = "story", "scene"
 MOST_NAMES, HARD_WORD, MOST_HARD = 8, 9, 0.07                         # in a story: distinct names; letters; share of such words
 DISTINCT_THREES, MOST_FOURS = 0.86, 3
 WINDOW, DISTINCT = 50, 0.60                                           # words; their share that is distinct, mean over the windows
-VARIED_THREES, VARIED = 0.90, 0.64                                    # the same two shares, of the stories to end with
+BEST_THREES, BEST_FOURS, BEST_DISTINCT = 0.92, 2, 0.66                # the same of the best stories
 ON_TOPIC = 0.5                                                        # share of the request's content words in its story
+HEEDED = 0.6                                                          # the same, of a story that is kept with its request
+THING, BEST_THING = 2, 3                                              # times that such a story, one of the best, says the thing
 CUT_AFTER = 80                                                        # words that a story cut short has at least
 ENDS = re.compile(                                                    # in a sentence that ends a story
     r"ever after|from that (?:day|night|moment) on|\bthe end\b|always remembered|never forgot|learned (?:that|a|the|how|to)|"
@@ -63,10 +66,19 @@ def repetitive(text: str) -> bool:
         return False
     if Counter(words).most_common(1)[0][1] > max(6, 0.14 * len(words)):
         return True
-    fours = Counter(zip(words, words[1:], words[2:], words[3:]))
     if any(a == b == c and len(a) > 4 for a, b, c in zip(words, words[1:], words[2:])):
         return True
-    return fours.most_common(1)[0][1] > MOST_FOURS or distinct_threes(words) < DISTINCT_THREES
+    return loops(text) or distinct_threes(words) < DISTINCT_THREES
+
+
+def most_fours(text: str) -> int:
+    """How often the run of four words that occurs most often does."""
+    words = re.findall(r"[a-z']+", text.lower())
+    return max(Counter(zip(words, words[1:], words[2:], words[3:])).values(), default=0)
+
+
+def loops(text: str) -> bool:
+    return most_fours(text) > MOST_FOURS
 
 
 def distinct_threes(words: list[str]) -> float:
@@ -82,7 +94,8 @@ def distinct_words(story: str) -> float:
 
 
 def varied(story: str) -> bool:
-    return distinct_words(story) >= VARIED and distinct_threes(re.findall(r"[a-z']+", story.lower())) >= VARIED_THREES
+    threes = distinct_threes(re.findall(r"[a-z']+", story.lower()))
+    return distinct_words(story) >= BEST_DISTINCT and threes >= BEST_THREES and most_fours(story) <= BEST_FOURS
 
 
 def stem(word: str) -> str:
@@ -90,13 +103,21 @@ def stem(word: str) -> str:
     return re.sub(r"(?:ing|ed|es|s|e|y)$", "", word)[:6]
 
 
-def on_topic(request: str, story: str) -> bool:
+def on_topic(request: str, story: str) -> float:
+    """The share of the request's content words that the story says, in any form."""
     for style in STYLES:
         request = request.removesuffix(" " + style)
     content = {stem(w) for w in re.findall(r"\b[a-z]{4,}\b", request.lower()) if w not in INSTRUCTION}
     content -= {stem(name.lower()) for name in asked_names(request)}
     told = {stem(w) for w in re.findall(r"[a-z]{3,}", story.lower())}
-    return len(content & told) >= ON_TOPIC * len(content)
+    return len(content & told) / max(1, len(content))
+
+
+def heeds(request: str, story: str, often: int) -> bool:
+    """What its heroes are is said, the thing it is about `often` times, and most of the request's other words."""
+    return (all(times_told(hero, story) >= 1 for hero in asked_heroes(request))
+            and all(times_told(thing, story) >= often for thing in asked_things(request))
+            and on_topic(request, story) >= HEEDED)
 
 
 def capitals(story: str) -> Counter:
@@ -138,7 +159,7 @@ def broken(kind: str, first: bool, request: str, answer: str, ended: bool) -> li
                   "many names": len(capitals(answer)) > MOST_NAMES,
                   "other hero": not about_the_asked(request, answer),
                   "misspelt name": misspelt(request, answer),
-                  "off topic": not on_topic(request, answer)}
+                  "off topic": on_topic(request, answer) < ON_TOPIC}
     if first and kind == "scene":
         rules["nobody speaks"] = '"' not in answer
     return [rule for rule, breaks in rules.items() if breaks]
@@ -180,9 +201,11 @@ def document(line: str) -> tuple[str, list[str], dict | None]:
     if not kept:
         return kind, faults, None
     request, first = kept[0]["content"], kept[1]["content"]
-    plain = kind in STORIES and len(kept) == 2 and zlib.crc32(first.encode()) % 2 == 0
-    return kind, faults, dict(kind=kind, system=raw["system"], messages=kept, plain=plain,
-                              varied=kind not in STORIES or varied(first),
+    plain, best = False, True
+    if kind in STORIES:
+        plain = not heeds(request, first, THING)
+        best = heeds(request, first, BEST_THING) and varied(first)
+    return kind, faults, dict(kind=kind, system=raw["system"], messages=kept, plain=plain, best=best,
                               held_out=zlib.crc32(request.encode()) % HELD_OUT_ONE_IN == 0)
 
 

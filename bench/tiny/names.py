@@ -62,8 +62,8 @@ ALIKE = kinds("""
     frog, lizard, salamander, gecko, snake
 """)
 
-# Animals that no request names: renaming alone puts them in.
-RARE = """
+# Animals and things that no request names: renaming alone puts them in.
+RARE_ANIMALS = """
     alpaca armadillo bison bobcat bulldog canary cardinal centipede chameleon cheetah cockatoo condor cougar coyote crane
     cuckoo dingo dormouse dragonfly eagle earwig eel egret emu falcon flamingo gazelle gerbil gibbon groundhog hare hornet
     hyena ibex iguana jackal jaguar jay jellyfish kestrel kingfisher kiwi koala lark lemming lemur leopard lynx macaw mallard
@@ -71,6 +71,19 @@ RARE = """
     oyster panda pangolin panther partridge peacock pheasant platypus polecat poodle porcupine puffin puma python quail quokka
     rat reindeer rooster scorpion shrew sloth starling stingray swallow tadpole tapir termite terrier thrush toucan vulture
     wallaby warthog wombat wren
+""".split()
+RARE_THINGS = """
+    abacus almanac amulet armchair bagpipe bandage banner barometer basin bathtub beanbag birdcage blender bobsled bookcase
+    boomerang bouquet briefcase bugle bulldozer cactus candlestick cannon catapult cauldron chandelier chessboard clarinet
+    coconut comb cradle crib crowbar cymbal dartboard diary dinghy domino doorbell doorknob doormat dresser easel envelope
+    faucet figurine flashlight flowerpot footstool funnel gavel glider globe gong hairbrush hammock handbag handkerchief
+    harmonica harness haystack helicopter horseshoe inkwell jukebox kaleidoscope kayak keyboard kimono lasso lawnmower lever
+    loom lute mallet mandolin manuscript megaphone metronome mop napkin notebook nutcracker orchid paddle padlock pamphlet
+    parasol parcel passport pendant pendulum periscope photograph pinwheel plank plate plow postcard poster prism propeller
+    pulley puppet quill racket radio rocket rucksack rug ruler scepter scroll seesaw shield signpost skillet snorkel spyglass
+    stamp stepladder stove sundial surfboard sword tablecloth tambourine tapestry teacup telegram thermos thimble tiara
+    ticket toothbrush torch tricycle trunk tunic turban unicycle veil viola volleyball wand wardrobe washtub waterwheel
+    weathervane wheelbarrow whisk wig zither
 """.split()
 THINGS = kinds("""
     bell, whistle, flute, trumpet, guitar, piano, harp, banjo, tuba, accordion, cello, oboe, fiddle, organ, trombone, ukulele
@@ -90,7 +103,10 @@ TRADES = kinds("""
     farmer, baker, gardener, painter, teacher, shoemaker, sailor, clockmaker, tailor, miller, doctor, cook, driver, blacksmith, \
     librarian, potter, weaver, nurse, shepherd, builder, inventor, singer, dancer, pilot, plumber, barber, grocer, fisherman, \
     postman, florist, dentist, hunter, jeweler, juggler, butcher, cobbler, diver, jester, judge, locksmith, magician, mason, \
-    milkman, miner, musician, optician, poet, printer, ranger, saddler, scribe, sculptor, surgeon, trader, waiter
+    milkman, miner, musician, optician, poet, printer, ranger, saddler, scribe, sculptor, surgeon, trader, waiter, acrobat, \
+    archer, astronomer, banker, chemist, coachman, conductor, cowboy, drummer, engineer, explorer, falconer, gatekeeper, \
+    glassblower, goldsmith, hermit, innkeeper, janitor, lumberjack, mayor, mechanic, merchant, monk, peddler, piper, porter, \
+    referee, sheriff, soldier, stonecutter, swimmer, watchman, woodcutter, zookeeper
 """)
 
 

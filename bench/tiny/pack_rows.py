@@ -7,7 +7,7 @@ why); a held-out one becomes one document, renamed too. A plain story is its tex
 the template that the checkpoints ship.
 Every document ends with `<|endoftext|>` and every row begins with a document, so the state that a model starts
 from at position 0 is one it was trained on. Rows are filled best fit first; what is left over is padded with
-`PAD`, which counts in no loss. Writes train.npy, varied.npy (what of it is marked varied, packed by itself) and
+`PAD`, which counts in no loss. Writes train.npy, best.npy (what of it is marked best, packed by itself) and
 held_out.npy, uint16 [rows, 1024], and corpus.json with counts.
 """
 import argparse
@@ -40,7 +40,7 @@ def render(copies: int, numbered: tuple[int, str]) -> tuple[list[str], list[str]
     for copy in range(1 if doc["held_out"] else copies):
         messages = rename(doc["messages"], Random(f"{SEED} {n} {copy}"))
         texts.append(messages[1]["content"] if doc["plain"] else chat(messages, doc["system"]))
-    return ["held_out"] if doc["held_out"] else ["train", "varied"][:1 + doc["varied"]], texts
+    return ["held_out"] if doc["held_out"] else ["train", "best"][:1 + doc["best"]], texts
 
 
 def encode(tok: Tokenizer, texts: list[str]) -> list[np.ndarray]:
@@ -77,7 +77,7 @@ def main():
     parser.add_argument("--out", required=True, type=Path)
     parser.add_argument("--copies", type=int, default=3)
     args = parser.parse_args()
-    texts = dict(train=[], varied=[], held_out=[])
+    texts = dict(train=[], best=[], held_out=[])
     with open(args.corpus) as corpus, Pool() as pool:
         for n, (names, documents) in enumerate(pool.imap(partial(render, args.copies), enumerate(corpus), 256)):
             for name in names:

@@ -2,7 +2,8 @@
 
 `sample(rng)` draws one `Request`. Stories are topic x character x setting x style, questions are a pattern x
 a subject, and a conversation adds follow-ups. The lists cannot make any request of `HELD_OUT`, and nearly all of
-its characters and subjects are in none of them: they are new to a model when its card is written.
+its characters and subjects, like all of `UNSEEN_HEROES` and `UNSEEN_THINGS`, are in none of them: they are new to a
+model when its card is written.
 
 `guide` is a system message for the writing model alone. It keeps answers short and plain and is not kept in
 the corpus, so the small models learn to answer that way unasked. `system` is one that stays.
@@ -601,4 +602,14 @@ HELD_OUT = lines("""
     What is a windmill?
     I found a feather today.
     Good afternoon! What are you doing?
+""")
+
+# What topics.py asks for: in no list above, and never drawn by renaming.py.
+UNSEEN_HEROES = words("""
+    hamster, moose, gull, toad, mole, stork, newt, heron, otter, elk, baboon, crocodile, anteater, goldfish, unicorn,
+    goblin, troll, tortoise, mammoth, beekeeper, carpenter, chef, clown, pirate
+""")
+UNSEEN_THINGS = words("""
+    violin, jar, umbrella, chair, anchor, telescope, trampoline, backpack, helmet, camera, parachute, typewriter, saddle,
+    hourglass, calendar, oar, toaster, quilt, wallet, zipper, microscope, windmill, jacket, lollipop
 """)

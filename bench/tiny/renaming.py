@@ -1,24 +1,28 @@
 """Give the characters of a conversation other names, so that a model learns to take names from the request.
 
 A small model that sees the same names thousands of times learns them by heart and falls back to them when it is asked
-about one it has not met. So the corpus is packed in several copies: in each, every name that a request asks for
-becomes another one in all turns, half of the time one from a list and half of the time one made of syllables that no
-list holds. Copying the name from the request is then all that helps. In half of the copies the animals become others in
-the same way (a weasel for a badger, or one that no request names), and so do the thing that a story is about (a cello
-for a flute) and a character's trade. Pronouns stay; a listed name follows the girl, boy or Mrs. before it.
-`rename(messages, rng)` is a pure function of its arguments. No word of prompts.HELD_OUT is ever drawn.
+about one it has not met; it does the same with a hero's kind and with the thing a story is about. So the corpus is packed in
+several copies, and in each, every name that a request asks for becomes another one in all turns, and so does every animal,
+trade and thing: a weasel or a puffin for a badger, a cello or a thimble for a flute, and half of the time a word made of
+syllables that no list holds. Copying from the request is then all that helps. Pronouns stay; a listed name follows the
+girl, boy or Mrs. before it.
+`rename(messages, rng)` is a pure function of its arguments. No word of prompts.HELD_OUT, UNSEEN_HEROES or UNSEEN_THINGS is
+ever drawn.
 """
 import re
 from random import Random
 
-from names import ALIKE, FEMALE, MALE, RARE, SURNAMES, THINGS, TRADES, made_up
-from prompts import HELD_OUT, STATES
+from names import ALIKE, FEMALE, MALE, RARE_ANIMALS, RARE_THINGS, SURNAMES, THINGS, TRADES, made_up
+from prompts import HELD_OUT, OBJECTS, STATES, UNSEEN_HEROES, UNSEEN_THINGS
 
 INSTEAD = {word: kind for kinds in (ALIKE, THINGS, TRADES) for kind in kinds for word in kind}
-UNSEEN = {word.lower() for request in HELD_OUT for word in re.findall(r"[A-Za-z]+", request)}
-SWAPPED = 0.5                               # share of the copies in which a noun that has others like it is one of these
-RARELY = 0.6                                # of the swapped animals: share that becomes one of RARE
-NOUN = re.compile(rf"\b([a-z]+(?: cub)?) named\b|\b(?:{'|'.join(STATES)}) ([a-z]+)\b")    # who, and what it is about
+ANIMALS = {word for kind in ALIKE for word in kind}
+VERBS_TOO = {"brush", "cook", "lock", "picture", "ring", "rose", "slide", "swing", "watch"}    # these stay as they are
+SWAPPED = (set(INSTEAD) | set(OBJECTS)) - VERBS_TOO
+UNSEEN = {word.lower() for request in HELD_OUT + UNSEEN_HEROES + UNSEEN_THINGS for word in re.findall(r"[A-Za-z]+", request)}
+MADE_UP, RARELY = 0.5, 0.5                  # shares of the names and nouns drawn that are made up; of the other nouns, rare
+HERO = re.compile(r"\b([a-z]+(?: cub)?) named\b")
+THING = re.compile(rf"\b(?:{'|'.join(STATES)}) ([a-z]+)\b(?! (?:cub )?named)")
 
 TITLE = r"(?:(?:Mr\.|Mrs\.|Miss|Captain|Sir|Slow) )?"
 NAMED = re.compile(rf"\bnamed {TITLE}([A-Z][a-z]+)(?: and ([A-Z][a-z]+))?")
@@ -38,7 +42,7 @@ def draw_name(rng: Random, before: str, taken: str) -> str:
     else:
         listed = FEMALE if SHE.search(before) else MALE if HE.search(before) else FEMALE + MALE
     while True:
-        name = made_up(rng) if rng.random() < 0.5 else rng.choice(listed)
+        name = made_up(rng) if rng.random() < MADE_UP else rng.choice(listed)
         if name.lower() not in UNSEEN and name.lower() not in taken:
             return name
 
@@ -55,14 +59,32 @@ def other_names(messages: list[dict], taken: str, rng: Random) -> dict[str, str]
     return new
 
 
+def asked_heroes(request: str) -> list[str]:
+    """What the heroes that a request names are: badger, farmer, girl."""
+    return HERO.findall(request)
+
+
+def asked_things(request: str) -> list[str]:
+    """What a request is about, where it says in which state: the flute of a lost flute."""
+    return THING.findall(request)
+
+
+def draw_noun(rng: Random, noun: str) -> str:
+    if rng.random() < MADE_UP:
+        return made_up(rng).lower()
+    if noun in INSTEAD and (noun in TRADES[0] or rng.random() >= RARELY):
+        return rng.choice(INSTEAD[noun])
+    return rng.choice(RARE_ANIMALS if noun in ANIMALS else RARE_THINGS)
+
+
 def other_nouns(messages: list[dict], taken: str, rng: Random) -> dict[str, str]:
-    new = {}
-    for noun in map("".join, NOUN.findall(messages[0]["content"])):
-        noun = noun if noun in INSTEAD else noun.split()[-1]
-        alike = RARE if any(noun in kind for kind in ALIKE) and rng.random() < RARELY else INSTEAD.get(noun, ())
-        fresh = [n for n in alike if n not in taken and n not in new.values() and n not in UNSEEN]
-        if fresh and rng.random() < SWAPPED:
-            new[noun] = rng.choice(fresh)
+    request, new = messages[0]["content"], {}
+    for noun in asked_heroes(request) + asked_things(request):
+        noun = noun if noun in SWAPPED else noun.split()[-1]
+        while noun in SWAPPED and noun not in new:
+            drawn = draw_noun(rng, noun)
+            if drawn not in taken and drawn not in new.values() and drawn not in UNSEEN:
+                new[noun] = drawn
     return new
 
 
@@ -70,6 +92,11 @@ def plural(noun: str) -> str:
     if noun[-1] == "y" and noun[-2] not in "aeo":
         return noun[:-1] + "ies"
     return noun + ("es" if noun.endswith(("x", "s", "sh", "ch")) else "s")
+
+
+def times_told(word: str, story: str) -> int:
+    """How often a word stands in a story, in singular or plural, capitalised or not."""
+    return len(re.findall(rf"\b(?:{word}|{plural(word)})\b", story, re.IGNORECASE))
 
 
 def swap_noun(text: str, old: str, new: str) -> str:

@@ -4,7 +4,7 @@
 
 The weights are bf16 and carry the forward pass; the optimiser of muon.py moves float32 masters that they are rounded
 from, so the loss reported is that of the file written. Learning rate: 100 steps up, constant, and a straight line to
-zero over the last 40 %, in which only the varied rows are read (the best of the corpus last). `--minutes` bounds the run:
+zero over the last 40 %; in the last 20 % only the best rows are read. `--minutes` bounds the run:
 the schedule follows whichever of steps and time is further along, and time counts from step 20 on, so that compiling does
 not use up the schedule.
 Out: the checkpoint directory and log.json.
@@ -25,7 +25,7 @@ from muon import Masters
 from pack_rows import PAD
 from shapes import SHAPES
 
-WARMUP, DECAY = 100, 0.4                                       # steps up; share of the run on the way down
+WARMUP, DECAY, BEST = 100, 0.4, 0.2                            # steps up; shares of the run on the way down, on the best rows
 COMPILED = 20                                                  # steps after which the clock starts
 BALANCE = 0.01                                                 # weight of the experts' load-balancing loss
 
@@ -110,7 +110,7 @@ def save(model, out: Path, tokenizer: Path):
     model.save_pretrained(out)
     (out / "config.json").write_text(config)                   # as shapes.py spells it
     (out / "generation_config.json").write_text(json.dumps(
-        dict(do_sample=True, temperature=0.7, top_p=0.9, repetition_penalty=1.15, eos_token_id=[2, 0], pad_token_id=0),
+        dict(do_sample=True, temperature=0.7, top_p=0.9, repetition_penalty=1.1, eos_token_id=[2, 0], pad_token_id=0),
         indent=2) + "\n")
     for name in "tokenizer.json", "tokenizer_config.json":
         (out / name).write_bytes((tokenizer / name).read_bytes())
@@ -139,8 +139,8 @@ def main():
         for layer in model.model.layers:
             layer.compile()
     balance, masters = RouterBalance(model), Masters(model)
-    train, varied, held_out = (torch.from_numpy(np.load(args.rows / f"{n}.npy").astype(np.int32)).to(device)
-                               for n in ("train", "varied", "held_out"))
+    train, best, held_out = (torch.from_numpy(np.load(args.rows / f"{n}.npy").astype(np.int32)).to(device)
+                               for n in ("train", "best", "held_out"))
     order = torch.Generator().manual_seed(args.seed)
     parameters = sum(p.numel() for p in model.parameters())
     log = dict(shape=args.shape, parameters=parameters, tokens_a_step=args.batch * train.shape[1], lr=args.lr,
@@ -152,9 +152,9 @@ def main():
         progress = clock.progress(step)
         if progress >= 1:
             break
-        if progress > 1 - DECAY and rows is train:
-            rows, queue = varied, queue[:0]
-            log["varied_from"] = step
+        if progress > 1 - BEST and rows is train:
+            rows, queue = best, queue[:0]
+            log["best_from"] = step
         if len(queue) < args.batch:
             queue = torch.cat([queue, torch.randperm(len(rows), generator=order)])
         picked, queue = queue[:args.batch], queue[args.batch:]
@@ -169,9 +169,9 @@ def main():
             log["held_out_curve"].append((step, round(held_out_loss(model, held_out, args.batch), 4)))
             print(f"{args.shape} step {step} held-out loss {log['held_out_curve'][-1][1]}", flush=True)
 
-    first = log.setdefault("varied_from", step)
+    first = log.setdefault("best_from", step)
     log.update(steps=step, passes=round(first * args.batch / len(train), 2),
-               varied_passes=round((step - first) * args.batch / len(varied), 2), seconds=round(time.time() - clock.begun, 1))
+               best_passes=round((step - first) * args.batch / len(best), 2), seconds=round(time.time() - clock.begun, 1))
     log["held_out_loss"] = held_out_loss(model, held_out, args.batch)
     print(f"{args.shape}: {step} steps, {log['passes']} passes, held-out loss {log['held_out_loss']:.4f}", flush=True)
     save(model, args.out, args.tokenizer)

@@ -3,7 +3,7 @@
 Each text is scored in one pass, by both. Where the likeliest token differs, the definition's own two likeliest must be closer
 than BOUND. What a layer has lost is counted in roundings to bfloat16, and held against the definition's bfloat16 mode.
 
-BOUND: the definition in bfloat16 moves the distance of float32's two likeliest logits by 0.024 nats rms for tiny-dense, by 0.022
+BOUND: the definition in bfloat16 moves the distance of float32's two likeliest logits by 0.029 nats rms for tiny-dense, by 0.025
 for tiny-hybrid (over the 1029 positions of their goldens) and by 0.089 for smollm2 (719 of its). A GPU rounds where that mode rounds,
 in another order of summation, so its errors have that size and other signs. BOUND is five times the rms: of 2196 positions of
 another tiny-hybrid one differed by 4.2 of them on an H200.
@@ -28,7 +28,7 @@ DEVICE = "cuda"
 BF16 = np.dtype(ml_dtypes.bfloat16)
 NUM_PROMPTS, NEW = 20, 64
 GOLDENS = {"tiny-dense": "bundled_tiny_dense.npz", "tiny-hybrid": "bundled_tiny_hybrid.npz", "smollm2": "smollm2.npz"}
-BOUND = {"tiny-dense": 5 * 0.024, "tiny-hybrid": 5 * 0.022, "smollm2": 5 * 0.089}        # nats
+BOUND = {"tiny-dense": 5 * 0.029, "tiny-hybrid": 5 * 0.025, "smollm2": 5 * 0.089}        # nats
 ONE_ARITHMETIC = ("tiny-dense", "smollm2")       # decode has the bits of prefill; a delta net's recurrence and chunks have not
 ROUNDING = 2.0**-7 * np.sqrt(0.541 / 12)         # rms of x's rounding to bf16 over rms of x: 8 bits, leading digits as 1/x
 MOST = 1.25                                      # a layer's error on a GPU over that of the definition in bfloat16
