@@ -153,8 +153,8 @@ gdn.decode.one is all of a layer's mixer between its projections. fla: flash-lin
           "Both kernels, 16 key heads. FlashInfer is given q and k normalised."),
     Table("Kernels that move bytes", "memory.* norm.* rope.* embed.* act.* kv.* attention.inputs gdn.conv* sample",
           [NAME, CASE, US, TBPS, OF_COPY],
-          """Over buffers larger than L2. rope.cos_sin is bound by arithmetic; the gates of act.sigmoid_gate with spread 60 are open or
-closed, most of them; the sampler makes several passes."""),
+          """Over buffers larger than L2. rope.cos_sin computes nearly as long as it writes; the gates of act.sigmoid_gate
+with spread 60 are open or closed, most of them; the sampler makes several passes."""),
     Table("Runtime", "launch.* graph.* start.warm", [NAME, CASE, of("measured", "us", duration), of("cubins", "cubins", str)],
           "Launches are timed on the host, nodes on the GPU; a warm start is a new process, imports included."),
     Table("CPU", "cpu.*", [NAME, CASE, of("time", "us", duration), of("share", "share", two)],

@@ -21,21 +21,24 @@ from vtlite.elementary import tanh
 SOFTCAP = False
 STAGES = 2                       # tiles of keys and values in shared memory
 STATIC_KIB = 1                   # shared memory besides: attention_work's starts
-IN_REGISTERS = 128               # the largest head_dim whose queries stay in registers
-LAYOUT = ("HEAD_DIM", "ROW_BYTES", "BLOCK_SIZE", "THREADS", "SOFTCAP", "STAGES")
+QUERIES_STAY = True              # in registers; else they are read from shared memory for each tile
+LAYOUT = ("HEAD_DIM", "ROW_BYTES", "BLOCK_SIZE", "THREADS", "SOFTCAP", "QUERIES_STAY", "STAGES")
 # head_dim: threads per block and tiles in shared memory, for chips with more and with less of it
 TUNED = {64: [(128, 2)], 96: [(128, 2)], 128: [(256, 2), (128, 2)], 256: [(128, 2), (32, 2), (32, 1)]}
 
 
 def layouts(head_dim: int, block_size: int, softcap: bool) -> list[dict]:
     """The constants for these shapes, in order of preference."""
+    tuned, stay = TUNED[head_dim], head_dim <= 128
+    if softcap and head_dim in (96, 128):                    # a tanh needs the registers that the queries would take
+        tuned, stay = tuned + [(64, 2)], False
     return [{"HEAD_DIM": head_dim, "ROW_BYTES": row_bytes(head_dim), "BLOCK_SIZE": block_size, "SOFTCAP": softcap,
-             "THREADS": threads, "STAGES": stages} for threads, stages in TUNED[head_dim]]
+             "QUERIES_STAY": stay, "THREADS": threads, "STAGES": stages} for threads, stages in tuned]
 
 
-def shared_bytes(STAGES: int, ROW_BYTES: int, THREADS: int, HEAD_DIM: int, **_) -> int:
+def shared_bytes(STAGES: int, ROW_BYTES: int, THREADS: int, HEAD_DIM: int, QUERIES_STAY: bool, **_) -> int:
     """Keys and values, the joined chunks and, where they do not stay in registers, the queries."""
-    queries = 0 if HEAD_DIM <= IN_REGISTERS else THREADS // 2 * ROW_BYTES
+    queries = 0 if QUERIES_STAY else THREADS // 2 * ROW_BYTES
     return STAGES * 2 * TILE * ROW_BYTES + THREADS // 2 * HEAD_DIM * 4 + queries
 
 
@@ -186,13 +189,13 @@ def attention_prefill_kernel(q, kv, query_start_loc, seq_lens, block_table, out,
         head_start, q_heads = u32(cuda.blockIdx.y) * u32(HEAD_DIM // 8), u32(cuda.gridDim.y) * group
         queries = shared_address(buffers) + u32(STAGES * 2 * TILE * ROW_BYTES)
         totals, query_bytes = queries, u32(16 * HEAD_DIM * 4)                    # a warp's totals take the place of its queries
-        if HEAD_DIM > IN_REGISTERS:
+        if not QUERIES_STAY:
             totals, query_bytes = queries + u32(THREADS // 2 * ROW_BYTES), u32(16 * ROW_BYTES)
         queries_of_warp = queries + warp * query_bytes
         totals = totals + warp * u32(16 * HEAD_DIM * 4) + lane * u32(16)
         start_queries(queries, query_bytes, q, first_token * q_stride + head_start * group, q_stride, group, first_row, num_rows)
 
-        fragments = cuda.local.array(consteval((min(HEAD_DIM, IN_REGISTERS) // 16, 4)), u32)
+        fragments = cuda.local.array(consteval((HEAD_DIM // 16 if QUERIES_STAY else 1, 4)), u32)
         s, p = cuda.local.array(consteval((TILE // 8, 4)), f32), cuda.local.array(consteval((TILE // 8, 2)), u32)
         m, l, o = cuda.local.array(2, f32), cuda.local.array(4, f32), cuda.local.array(consteval((HEAD_DIM // 8, 4)), f32)
         total_m, total_l = cuda.local.array(2, f32), cuda.local.array(2, f32)
@@ -223,7 +226,7 @@ def attention_prefill_kernel(q, kv, query_start_loc, seq_lens, block_table, out,
                 filling = shared_address(buffers)
             if ahead >= first + u32(STAGES * TILE):
                 if position == first:
-                    if HEAD_DIM <= IN_REGISTERS:
+                    if QUERIES_STAY:
                         for k in consteval(range(HEAD_DIM // 16)):
                             fragments[k, 0], fragments[k, 1], fragments[k, 2], fragments[k, 3] = fragment_a(
                                 queries_of_warp + u32(k // 4 * ATOM), u32(0), u32(2 * k % 8), u32(ROW_BYTES))
@@ -231,7 +234,7 @@ def attention_prefill_kernel(q, kv, query_start_loc, seq_lens, block_table, out,
                     for n in consteval(range(HEAD_DIM // 8)):
                         store_total(totals, n, f32(0), f32(0), f32(0), f32(0))
                 if position < warp_end:                                          # else no row of this warp sees the tile
-                    if HEAD_DIM <= IN_REGISTERS:
+                    if QUERIES_STAY:
                         multiply_keys(fragments, reading, s)
                     else:
                         multiply_keys_of_shared(queries_of_warp, reading, s)
