@@ -58,7 +58,8 @@ def test_renaming_exchanges_names_and_nouns_in_every_turn(seed):
 
 
 @pytest.mark.parametrize("request_, heroes, things", [
-    ("Tell a story about a careful snail named Bridget, an old fox cub named Flora and a muddy puddle.", ["snail", "fox cub"], ["puddle"]),
+    ("Tell a story about a careful snail named Bridget, an old fox cub named Flora and a muddy puddle.",
+     ["snail", "fox cub"], ["puddle"]),
     ("Write a short story about an old turtle named Walter on a windy autumn day.", ["turtle"], []),
     ("Can you tell me a story about a magic hat?", [], ["hat"])])
 def test_heroes_and_things_of_a_request(request_, heroes, things):

@@ -12,8 +12,8 @@ import numpy as np
 from vtlite import reference
 from vtlite.cuda.device import current
 from vtlite.cuda.kernel import device, kernel
-from vtlite.cuda.lang import (bf16, bf16x2_high, bf16x2_low, consteval, cuda, f32, f32_to_bf16x2, fma, i32, i32_to_f32, i64,
-                              load_f32x4, load_u32x4, mul, ptr, select, store_f32x4, store_u32x4, u32)
+from vtlite.cuda.lang import (bf16, bf16x2_high, bf16x2_low, cuda, f32, f32_to_bf16x2, fma, i32, i32_to_f32, i64, load_f32x4,
+                              load_u32x4, mul, ptr, select, store_f32x4, store_u32x4, u32)
 from vtlite.cuda.layout import need_contiguous, vectors_between_tokens
 from vtlite.elementary import cos as cosine, sin as sine
 from vtlite.errors import DeviceError
