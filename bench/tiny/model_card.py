@@ -36,11 +36,11 @@ request names (`bench/tiny/topics.py`, sampled as below):
 
 | | stories |
 | --- | --- |
-| the hero keeps the name | {kept_name} |
-| what the hero is is said | {kept_hero} |
-| the thing is said twice or more | {kept_thing} |
-| all three | {kept_all} |
-| a run of four words occurs more than {most_fours} times | {looping} |
+| keep the hero's name | {kept_name} |
+| say what the hero is | {kept_hero} |
+| say the thing twice or more | {kept_thing} |
+| do all three | {kept_all} |
+| say a run of four words more than {most_fours} times | {looping} |
 
 Of the twenty outputs at the end of this page:
 

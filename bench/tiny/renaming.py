@@ -1,4 +1,4 @@
-"""Give the characters of a conversation other names, so that a model learns to take names from the request.
+"""Exchange the names, animals, trades and things of a conversation, so that a model learns to take them from the request.
 
 A small model that sees the same names thousands of times learns them by heart and falls back to them when it is asked
 about one it has not met; it does the same with a hero's kind and with the thing a story is about. So the corpus is packed in
@@ -17,7 +17,7 @@ from prompts import HELD_OUT, OBJECTS, STATES, UNSEEN_HEROES, UNSEEN_THINGS
 
 INSTEAD = {word: kind for kinds in (ALIKE, THINGS, TRADES) for kind in kinds for word in kind}
 ANIMALS = {word for kind in ALIKE for word in kind}
-VERBS_TOO = {"brush", "cook", "lock", "picture", "ring", "rose", "slide", "swing", "watch"}    # these stay as they are
+VERBS_TOO = {"brush", "cook", "lock", "picture", "ring", "rose", "slide", "swing", "watch"}    # so they stay
 SWAPPED = (set(INSTEAD) | set(OBJECTS)) - VERBS_TOO
 UNSEEN = {word.lower() for request in HELD_OUT + UNSEEN_HEROES + UNSEEN_THINGS for word in re.findall(r"[A-Za-z]+", request)}
 MADE_UP, RARELY = 0.5, 0.5                  # shares of the names and nouns drawn that are made up; of the other nouns, rare

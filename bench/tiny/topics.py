@@ -15,14 +15,14 @@ from pathlib import Path
 from random import Random
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from clean_corpus import loops
 from names import made_up
 from prompts import STATES, UNSEEN_HEROES, UNSEEN_THINGS, with_article
 from renaming import times_told
+from samples import SEED, WAYS, answers, load
 
-SEED, LONGEST = 7, 250
+LONGEST = 250
 PATTERNS = ["Write a short story about a {hero} named {name} and {thing}.",
             "Tell me a story about {thing}. It is about a {hero} named {name}.",
             "Write a story for a child about {thing}, with a {hero} named {name}.",
@@ -45,15 +45,6 @@ def kept(asked: dict, story: str) -> dict[str, bool]:
     return told | dict(all=all(told.values()), loops=loops(story))
 
 
-@torch.no_grad()
-def answers(model, tok, asked: list[str], **options) -> list[str]:
-    batch = tok.apply_chat_template([[dict(role="user", content=request)] for request in asked], padding=True,
-                                    add_generation_prompt=True, return_tensors="pt", return_dict=True).to(model.device)
-    torch.manual_seed(SEED)
-    ids = model.generate(**batch, max_new_tokens=LONGEST, top_k=0, **options)
-    return tok.batch_decode(ids[:, batch["input_ids"].shape[1]:], skip_special_tokens=True)
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", required=True)
@@ -61,14 +52,15 @@ def main():
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--repetition-penalty", type=float, help="in place of the checkpoint's own")
     args = parser.parse_args()
-    tok = AutoTokenizer.from_pretrained(args.model, padding_side="left")
-    model = AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32).eval()
+    model, tok = load(args.model)
     model.to("cuda" if torch.cuda.is_available() else "cpu")
     asked = requests(args.count)
-    options = dict(repetition_penalty=args.repetition_penalty) if args.repetition_penalty else {}
-    stories = answers(model, tok, [a["request"] for a in asked], **options)
+    options = dict(WAYS["sampled"])
+    if args.repetition_penalty:
+        options["repetition_penalty"] = args.repetition_penalty
+    stories = answers(model, tok, [a["request"] for a in asked], LONGEST, **options)
     counts = Counter()
-    for a, story in zip(asked, stories):
+    for a, (story, _) in zip(asked, stories):
         a |= dict(story=story, kept=kept(a, story))
         counts.update(what for what, is_so in a["kept"].items() if is_so)
     print(f"{args.model}: of {args.count} stories kept {dict(counts)}", flush=True)

@@ -1,6 +1,6 @@
 """Train one of the checkpoints of shapes.py with transformers' own class for its architecture.
 
-    python train_tiny.py --shape tiny-hybrid --rows rows/ --tokenizer tokenizer/ --out tiny-hybrid/ --steps 3600 --minutes 7
+    python train_tiny.py --shape tiny-hybrid --rows rows/ --tokenizer tokenizer/ --out tiny-hybrid/ --steps 2000 --minutes 7
 
 The weights are bf16 and carry the forward pass; the optimiser of muon.py moves float32 masters that they are rounded
 from, so the loss reported is that of the file written. Learning rate: 100 steps up, constant, and a straight line to
